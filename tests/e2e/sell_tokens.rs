@@ -53,7 +53,10 @@ struct Call {
 
 impl Shop {
     fn start(time: u64) -> Shop {
-        assert!(PAGE.contains("(../examples/envoy/budget.yaml)"), "the page names the configuration");
+        assert!(
+            PAGE.contains("(../examples/envoy/budget.yaml)"),
+            "the page names the configuration"
+        );
         let weir = steppable(serving(&shown("tokens.yaml"))).file("offset", &offset(time)).start();
         let envoy = envoy::documented_with(ENVOY, &weir, model::start());
         let api = ControlApi::new(&weir);
@@ -125,7 +128,8 @@ impl Shop {
         };
         let before = metric("settled");
         self.envoy.backend.release(self.envoy.backend.held());
-        let ended = calls.into_iter().map(|call| (call.user, call.usage, call.status.join().unwrap()));
+        let ended =
+            calls.into_iter().map(|call| (call.user, call.usage, call.status.join().unwrap()));
         let ended: Vec<_> = ended.collect();
         assert!(ended.iter().all(|(_, _, status)| [200, 429].contains(status)), "{ended:?}");
         let admitted = ended.into_iter().filter(|(_, _, status)| *status == 200);

@@ -85,7 +85,8 @@ fn common_limits_match_their_descriptors_and_admit_what_they_say() {
     let (_, section) = guide.split_once("## Common limits").unwrap();
     let (section, _) = section.split_once("\n## ").unwrap();
     let rows = section.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
-    let rows: Vec<Vec<&str>> = rows.map(|row| row.trim_matches('|').split(" | ").collect()).collect();
+    let rows: Vec<Vec<&str>> =
+        rows.map(|row| row.trim_matches('|').split(" | ").collect()).collect();
     assert_eq!(rows.len(), COMMON_LIMITS.len());
     for (row, (limit, admitted)) in zip(rows, COMMON_LIMITS) {
         let [shown, descriptor, rule] = row[..] else { panic!("three cells: {row:?}") };
