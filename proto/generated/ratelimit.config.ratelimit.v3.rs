@@ -123,6 +123,9 @@ pub struct RateLimitPolicy {
     pub hold_id: ::prost::alloc::string::String,
     #[prost(bool, tag = "1015")]
     pub shadow_mode: bool,
+    /// The number and the period in one text, such as `10/s`, instead of the fields for them.
+    #[prost(string, tag = "1016")]
+    pub rate: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RateLimitReplace {

@@ -6,6 +6,7 @@ mod limits;
 mod lint;
 mod overlay;
 mod patched;
+mod rate;
 mod reserve;
 mod root;
 mod value_sets;
@@ -250,11 +251,13 @@ impl<'r> Reader<'r> {
         read
     }
 
-    fn descriptor(&mut self, node: &Node<'_>, above: &Above<'_>, tree: &mut Tree) {
+    fn descriptor<'n>(&mut self, node: &'n Node<'n>, above: &Above<'_>, tree: &mut Tree) {
         if self.budget.is_spent() {
             return;
         }
-        let fields = self.fields(node, Section::Descriptor);
+        let mut fields = self.fields(node, Section::Descriptor);
+        let limit = self.limit_of_rate(node, &mut fields);
+        fields.extend(limit.as_ref().map(|(key, limit)| (*key, limit)));
         let mut nodes = Vec::new();
         for (field, child) in fields.iter().filter(|(field, _)| *field == "descriptors") {
             nodes = self.maps(child, field);

@@ -87,6 +87,7 @@ const KEYS: &[Key] = &[
     key("lease", &[Descriptor], Flag),
     of_reference("rate_limit", &[Descriptor], Other),
     key("rate_limits", &[Descriptor], Other),
+    key("rates", &[Descriptor], Other),
     of_reference("shadow_mode", &[Descriptor, ListedLimit], Flag),
     of_reference("quota_mode", &[Descriptor], Flag),
     of_reference("detailed_metric", &[Descriptor], Flag),

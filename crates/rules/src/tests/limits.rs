@@ -225,10 +225,10 @@ fn invalid_limits_are_rejected_with_a_fix() {
 #[test]
 fn a_limit_that_is_no_map_is_one_problem_with_the_map_to_write() {
     for (said, help) in [
-        ("5/minute", "write `rate_limit: { unit: minute, requests_per_unit: 5 }`"),
-        ("10 / Hours", "write `rate_limit: { unit: hour, requests_per_unit: 10 }`"),
-        ("5", "write a map such as `rate_limit: { unit: minute, requests_per_unit: 5 }`"),
-        ("[{ unit: day }]", "write a map such as `rate_limit: "),
+        ("5/minute", "write `rate: 5/m`"),
+        ("10 / Hours", "write `rate: 10/h`"),
+        ("5", "write `rate: 5/m` instead, or a map such as `rate_limit: { rate: 5/m }`"),
+        ("[{ unit: day }]", "or a map such as `rate_limit: "),
     ] {
         let reported = reported(&format!("rate_limit: {said}"));
         let [one] = &reported[..] else { panic!("{said}: {reported:?}") };

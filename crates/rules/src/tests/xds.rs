@@ -141,6 +141,38 @@ descriptors:
 }
 
 #[test]
+fn rate_has_a_field() {
+    let rate = |rate: &str| pb::RateLimitPolicy { rate: rate.into(), ..Default::default() };
+    let limit = pb::RateLimitPolicy { burst: Some(20), ..rate("10/s") };
+    let several = vec![rate("10/s"), rate("800 / day")];
+    let sent = pb::RateLimitDescriptor { rate_limits: several, ..Default::default() };
+    let sent = pb::RateLimitDescriptor { key: "b".into(), ..sent };
+    let (by_xds, problems) = load(&config(vec![descriptor("a", limit), sent]));
+    assert_eq!(problems, Vec::<String>::new());
+    let (by_file, _) = compile(
+        "domain: d\ndescriptors:\n- { key: a, rate: 10/s, burst: 20 }\n- { key: b, rates: [10/s, 800/d] }\n",
+    );
+    assert_eq!(summary(&by_xds), summary(&by_file));
+    for (limit, wanted) in [
+        (
+            rate("10 per second"),
+            "`rate` is `10 per second`\n  at: descriptors[0].rate_limit.rate (a)",
+        ),
+        (pb::RateLimitPolicy { unit: 1, ..rate("10/s") }, "both `rate` and `unit`"),
+        (
+            pb::RateLimitPolicy { requests_per_unit: 1, ..rate("1/s") },
+            "both `rate` and `requests_per_unit`",
+        ),
+    ] {
+        let files = vec![resource(&config(vec![descriptor("a", limit)]))];
+        let loaded = Loaded::compile(files, Problems::default(), &Options::default(), None);
+        let reported = loaded.render_errors();
+        assert!(reported.contains(wanted), "{reported}");
+        assert_eq!(loaded.problems.len(), 1, "{reported}");
+    }
+}
+
+#[test]
 fn problems_have_the_references_words_and_the_resources_name() {
     for (sent, reported) in [
         (config(vec![descriptor("k", policy(0, 1))]), "invalid rate limit unit 'UNKNOWN'"),

@@ -44,13 +44,7 @@ impl Reader<'_> {
     fn period(&mut self, node: &Node<'_>) -> Option<(Unit, u32)> {
         let text = self.string(node, "period");
         let seconds = read_duration(&text).filter(|time| time.subsec_nanos() == 0);
-        let found = seconds.and_then(|time| {
-            let mut units = Unit::ALL;
-            units.sort_by_key(|unit| std::cmp::Reverse(unit.seconds()));
-            let unit = units.into_iter().find(|unit| time.as_secs() % unit.seconds() == 0)?;
-            let multiplier = u32::try_from(time.as_secs() / unit.seconds()).ok()?;
-            unit.period(multiplier).map(|_| (unit, multiplier))
-        });
+        let found = seconds.and_then(|time| Unit::of_seconds(time.as_secs()));
         if found.is_none() {
             let message = format!("config error, `period` is '{text}'");
             let help = "write whole seconds from 1s to 100 years, such as 15m, 36h or 7d";
