@@ -123,6 +123,8 @@ pub struct RateLimitPolicy {
     pub hold_id: ::prost::alloc::string::String,
     #[prost(bool, tag = "1015")]
     pub shadow_mode: bool,
+    #[prost(string, tag = "1017")]
+    pub starts: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RateLimitReplace {

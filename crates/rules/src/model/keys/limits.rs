@@ -43,6 +43,7 @@ pub(crate) const KEYS: &[Key] = &[
     parameter("hold_timeout", &[Concurrency], Duration, |limit| limit.hold_timeout.into()),
     parameter("align", &[FixedWindow], Other, |limit| limit.align.clone().into()).in_text(),
     parameter("time_zone", &[FixedWindow], Other, |limit| limit.time_zone.clone().into()).in_text(),
+    parameter("starts", &[FixedWindow], Other, |limit| limit.starts.clone().into()).in_text(),
 ];
 
 const fn parameter(
@@ -131,9 +132,11 @@ pub(crate) fn parameters(limit: &Limit) -> Vec<Parameter<'_>> {
     let default_debt = |burst: u64| Number(if limit.charge_denied { burst } else { 0 });
     match &limit.algorithm {
         Algorithm::FixedWindow(window) => window.calendar.as_ref().map_or(Vec::new(), |calendar| {
+            let starts = (!calendar.starts().is_empty()).then_some(calendar.starts());
             vec![
                 parameter("align", Text(Some("calendar")), Text(None)),
                 parameter("time_zone", Text(Some(calendar.zone())), Text(None)),
+                parameter("starts", Text(starts), Text(None)),
             ]
         }),
         Algorithm::BucketedWindow(window) => {
