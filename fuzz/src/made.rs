@@ -164,6 +164,7 @@ fn policy(u: &mut Unstructured<'_>) -> Result<config::RateLimitPolicy> {
         max_debt: perhaps(u, small)?,
         hold_id: text(u, &["", "", "a", "b"])?,
         shadow_mode: u.ratio(1, 8)?,
+        starts: text(u, &["", "", "15", "monday", "06:00"])?,
     })
 }
 

@@ -126,6 +126,8 @@ pub struct RateLimitPolicy {
     /// The number and the period in one text, such as `10/s`, instead of the fields for them.
     #[prost(string, tag = "1016")]
     pub rate: ::prost::alloc::string::String,
+    #[prost(string, tag = "1017")]
+    pub starts: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RateLimitReplace {

@@ -78,6 +78,7 @@ fn every_key_has_a_field() {
         pb::RateLimitPolicy {
             align: "calendar".into(),
             time_zone: "Europe/Berlin".into(),
+            starts: "15".into(),
             ..policy(5, 9)
         },
     ];
@@ -133,7 +134,7 @@ descriptors:
               requests_per_unit: 10 }
           - { algorithm: bucketed_window, buckets: 12, unit: hour, requests_per_unit: 7,
               replaces: [{ name: b }] }
-          - { align: calendar, time_zone: Europe/Berlin, unit: month, requests_per_unit: 9 }
+          - { align: calendar, time_zone: Europe/Berlin, starts: 15, unit: month, requests_per_unit: 9 }
 ",
     );
     assert_eq!(problems.iter().map(describe).collect::<Vec<_>>(), Vec::<String>::new());

@@ -72,6 +72,7 @@ fn each_error_is_reported_at_its_place() {
         ),
         (set("{ period: 15m, unit: day }"), "1:39: error: config error, both `period` and `unit`"),
         (set("{ time_zone: Mars/Base }"), "1:42: error: config error, "),
+        (set("{ starts: 32 }"), "1:39: error: config error, `starts` is '32'"),
         (set("{ align: x }"), "1:38: error: config error, `align` is 'x'"),
         (
             set("{ shadow_mode: 1 }"),
