@@ -24,8 +24,9 @@ fn blocks(document: &str, language: &str) -> Vec<(usize, String)> {
 
 fn compile(text: &str) -> (RuleSet, String) {
     let file = RuleFile { name: "shop.yaml".into(), text: text.into() };
-    // The lists that examples name are not there.
-    let options = Options { lists: Lists::Unread, ..Options::default() };
+    // The lists that examples name are not there. What is rejected is what `weir check` rejects.
+    let lists = Lists::Unread;
+    let options = Options { lists, rejects_ignored_shadow_mode: true, ..Options::default() };
     let (rules, problems) = RuleSet::compile(std::slice::from_ref(&file), &options, None);
     let rendered = problems.iter().map(|problem| format!("{problem}\n")).collect();
     (rules, rendered)

@@ -4,6 +4,8 @@ use std::fmt::{self, Display};
 use std::str::FromStr;
 use std::time::Duration;
 
+use serde::{Serialize, Serializer};
+
 use crate::duration::{exact, read_duration};
 use weir_limit::{Limit, MAX_PERIOD_SECONDS, Unit};
 
@@ -70,11 +72,22 @@ impl FromStr for Rate {
 /// Writes a rate as it is read.
 impl Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/", self.n)?;
-        match self.per {
+        write!(f, "{}/{}", self.n, self.per)
+    }
+}
+
+impl Display for Per {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
             Per::Unit(unit) => f.write_str(short(unit)),
             Per::Seconds(seconds) => f.write_str(&exact(Duration::from_secs(seconds))),
         }
+    }
+}
+
+impl Serialize for Rate {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

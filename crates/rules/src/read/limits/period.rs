@@ -21,7 +21,13 @@ impl Reader<'_> {
             return self.period(node);
         }
         let Some(unit) = Unit::from_name(text) else {
-            let help = "write one of second, minute, hour, day, week, month, year";
+            let help = match text {
+                "" => {
+                    "write the limit as a `rate`, such as 10/s, or add `unit: second`, minute, hour, day, week, \
+                       month or year"
+                }
+                _ => "write one of second, minute, hour, day, week, month, year",
+            };
             let message = format!("invalid rate limit unit '{text}'");
             self.error(fields.position("unit"), message, text, help);
             return None;
