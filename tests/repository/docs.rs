@@ -55,7 +55,7 @@ fn rule_files_in_the_docs_load() {
 }
 
 /// The first words of each common limit of the guide, and how many hits it admits at once.
-const COMMON_LIMITS: [(&str, Option<u32>); 22] = [
+const COMMON_LIMITS: [(&str, Option<u64>); 22] = [
     ("10 a second of each client, 20 at once", Some(20)),
     ("100 a second of all clients", Some(100)),
     ("several periods", Some(5)),
