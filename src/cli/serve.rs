@@ -135,6 +135,7 @@ pub fn check(mut args: CheckArgs) -> ExitCode {
             }
         };
         settings.warnings.iter().for_each(|detail| eprintln!("warning: {}", escape(detail)));
+        args.calendar_months = *settings.rules.calendar_months;
         if args.paths.is_empty() {
             args.paths = settings.rules.paths.to_vec();
             args.rule_files.overlay.extend(settings.rules.overlay.to_vec());

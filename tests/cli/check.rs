@@ -99,9 +99,9 @@ fn valid_rules_are_printed_as_a_table() {
         ran.out,
         "\
 DOMAIN  RULE       LIMIT               FLAGS
-shop    path_/a/*  300 per 15 minutes  shadow_mode metadata name=a replaces=b
+shop    path_/a/*  300 per 15 minutes  shadow_mode metadata charge_denied name=a replaces=b
 shop    user       unlimited
-shop    plan       1 per day           name=b
+shop    plan       1 per day           charge_denied name=b
 ok: 3 rules in 2 domains of 2 files, 0 warnings
 "
     );
@@ -143,8 +143,10 @@ fn long_keys_are_printed() {
     let directory = directory(&[("a.yaml", &text)]);
     let ran = check(directory.path(), &["a.yaml"]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
-    assert!(ran.out.contains(&format!("d       k_{long}  1 per day\n")));
-    assert!(ran.out.contains(&format!("d       k_y{}  1 per day\n", " ".repeat(97))));
+    assert!(ran.out.contains(&format!("d       k_{long}  1 per day  charge_denied\n")));
+    assert!(
+        ran.out.contains(&format!("d       k_y{}  1 per day  charge_denied\n", " ".repeat(97)))
+    );
 }
 
 #[test]
@@ -198,7 +200,7 @@ fn output_as_json() {
             "entries": [{ "key": "path", "value": "/a/*" }],
             "unlimited": false,
             "limits": [{
-                "requests_per_unit": 300, "unit": "minute", "unit_multiplier": 15,
+                "rate": "300/15m", "requests_per_unit": 300, "unit": "minute", "unit_multiplier": 15,
                 "algorithm": "fixed_window", "charge_denied": true, "shadow_mode": false,
                 "name": "a",
             }],
@@ -452,6 +454,50 @@ fn rules_that_reserve_and_those_without_leases_are_listed() {
 }
 
 #[test]
+fn rates_are_listed_with_what_a_month_is_and_whether_denied_hits_are_charged() {
+    let rules = "domain: shop\ndescriptors:\n- { key: a, rate: 10/s, burst: 20 }\n- { key: b, rate: 10/s }\n\
+                 - { key: c, rates: [10/s, 800/d] }\n- { key: e, rate: 9/month }\n\
+                 - { key: f, rate: 9/month, align: calendar }\n\
+                 - { key: g, rate_limits: [{ rate: 1/s, charge_denied: true }, { rate: 9/m }] }\n";
+    let settings = "[rules]\npaths = [\"shop.yaml\"]\ncalendar_months = true\n";
+    let directory = directory(&[("shop.yaml", rules), ("weir.toml", settings)]);
+    let ran = check(directory.path(), &["shop.yaml"]);
+    let wanted = "\
+DOMAIN  RULE  LIMIT                                   FLAGS
+shop    a     10 per second, gcra with a burst of 20
+shop    b     10 per second                           charge_denied
+shop    c     10 per second + 800 per day
+shop    e     9 per month of 30 days                  charge_denied
+shop    f     9 per month of the calendar, UTC        charge_denied
+shop    g     1 per second + 9 per minute             charge_denied=1/2
+ok: 6 rules in 1 domain of 1 file, 0 warnings
+";
+    assert_eq!((ran.out.as_str(), ran.err.as_str()), (wanted, ""));
+    let ran = check(directory.path(), &["--settings", "weir.toml"]);
+    assert!(ran.out.contains("e     9 per month of the calendar, UTC"), "{}", ran.out);
+}
+
+#[test]
+fn a_shadow_mode_without_an_effect_is_an_error_but_in_files_of_the_reference() {
+    let rules =
+        "domain: shop\ndescriptors:\n- key: a\n  rate_limit: { rate: 1/s, shadow_mode: true }\n";
+    let directory = directory(&[("shop.yaml", rules)]);
+    let ran = check(directory.path(), &["shop.yaml"]);
+    let wanted = "\
+shop.yaml:4:28: error: config error, 'shadow_mode' in `rate_limit` has no effect
+ 4 |   rate_limit: { rate: 1/s, shadow_mode: true }
+   |                            ^^^^^^^^^^^
+  help: write it beside `key`, for the whole rule, or in an item of `rate_limits`; files of the reference load as they \
+  are with `--reference`
+1 error, 0 warnings
+";
+    assert_eq!((ran.code, ran.err.as_str()), (Some(1), wanted));
+    let ran = check(directory.path(), &["shop.yaml", "--reference"]);
+    assert_eq!(ran.code, Some(0));
+    assert!(ran.err.contains("warning: 'shadow_mode' has no effect here"), "{}", ran.err);
+}
+
+#[test]
 fn networks_and_lists_are_listed_and_checked() {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
@@ -465,7 +511,7 @@ fn networks_and_lists_are_listed_and_checked() {
     assert_eq!(
         ran.out,
         "DOMAIN  RULE             LIMIT      FLAGS\n\
-         shop    ip_::/0          1 per day  group=v4/32,v6/64\n\
+         shop    ip_::/0          1 per day  group=v4/32,v6/64 charge_denied\n\
          shop    ip_@blocked.txt  unlimited  values=2\n\
          ok: 2 rules in 1 domain of 1 file, 0 warnings\n"
     );

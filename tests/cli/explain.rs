@@ -66,8 +66,8 @@ shop: path=/api/v1
   path=/api/v1 matches 'path_/api/*' (shop.yaml:5:10) by a wildcard
     before 'path' (shop.yaml:3:10), which matches too
   rule:   path_/api/* (shop.yaml:5:5)
-  limit:  5 per second
-  limit:  50 per day, named daily
+  limit:  5 per second; denied hits do not count
+  limit:  50 per day, named daily; denied hits do not count
   key:    weir:{shop|path=/api/v1}f1+f86400
   metric: shop.path_/api/v1
 
@@ -97,7 +97,7 @@ shop: budget=ann,id=7,end=1
   id=7 names the reservation
   end=1 marks a settling call
   rule:   budget (shop.yaml:25:5)
-  limit:  9 per day
+  limit:  9 per day; denied hits do not count
   reserve: id: id, settle: end, at_least: 1, at_most: 4, timeout: 3600s
   lease:  false: no hits are charged before they are asked for
 ";
@@ -144,7 +144,7 @@ shop: plan=gold
   plan=gold matches 'plan_gold' (shop.yaml:22:10) by its value
   rule:   plan_gold (shop.yaml:22:5)
   patch:  shop.overlay.yaml:2:3
-  limit:  200 per minute, gcra with a burst of 20, named gold
+  limit:  200 per minute, gcra with a burst of 20, named gold; denied hits do not count
 ";
     assert!(out.starts_with(wanted), "{out}{err}");
     assert_eq!(code, Some(0));

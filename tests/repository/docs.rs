@@ -24,8 +24,9 @@ fn blocks(document: &str, language: &str) -> Vec<(usize, String)> {
 
 fn compile(text: &str) -> (RuleSet, String) {
     let file = RuleFile { name: "shop.yaml".into(), text: text.into() };
-    // The lists that examples name are not there.
-    let options = Options { lists: Lists::Unread, ..Options::default() };
+    // The lists that examples name are not there. What is rejected is what `weir check` rejects.
+    let lists = Lists::Unread;
+    let options = Options { lists, rejects_ignored_shadow_mode: true, ..Options::default() };
     let (rules, problems) = RuleSet::compile(std::slice::from_ref(&file), &options, None);
     let rendered = problems.iter().map(|problem| format!("{problem}\n")).collect();
     (rules, rendered)
@@ -33,8 +34,12 @@ fn compile(text: &str) -> (RuleSet, String) {
 
 #[test]
 fn rule_files_in_the_docs_load() {
-    let documents =
-        [("docs/rules.md", 10), ("docs/reference/rule-keys.md", 8), ("docs/redis.md", 1)];
+    let documents = [
+        ("docs/rules.md", 10),
+        ("docs/reference/rule-keys.md", 8),
+        ("docs/redis.md", 1),
+        ("docs/compatibility.md", 1),
+    ];
     for (name, at_least) in documents {
         let document = read(name);
         let mut blocks = blocks(&document, "yaml");
@@ -46,6 +51,61 @@ fn rule_files_in_the_docs_load() {
             assert_eq!(problems, "", "{name}:{line}");
             assert!(rules.rules().count() > 0, "{name}:{line}");
         }
+    }
+}
+
+/// The first words of each common limit of the guide, and how many hits it admits at once.
+const COMMON_LIMITS: [(&str, Option<u64>); 22] = [
+    ("10 a second of each client, 20 at once", Some(20)),
+    ("100 a second of all clients", Some(100)),
+    ("several periods", Some(5)),
+    ("300 in 15 minutes", Some(300)),
+    ("50 a minute of each client on each route", Some(50)),
+    ("each user below a path", Some(100)),
+    ("writes of each user", Some(10)),
+    ("one method on one path", Some(30)),
+    ("clients without a user", Some(60)),
+    ("each user of a plan", Some(1_000)),
+    ("one user with more", Some(5_000)),
+    ("a user without a limit", None),
+    ("a blocked user", Some(0)),
+    ("networks without a limit", None),
+    ("a network together", Some(1_000)),
+    ("never more than 100", Some(100)),
+    ("10 of each client at the same time", Some(10)),
+    ("a day of the calendar", Some(1_000)),
+    ("a month from the billing day", Some(100_000)),
+    ("[tokens of a model]", Some(40_000)),
+    ("bytes or another cost", Some(1_000_000_000)),
+    ("a limit that only counts", Some(100)),
+];
+
+#[test]
+fn common_limits_match_their_descriptors_and_admit_what_they_say() {
+    let guide = read("docs/rules.md");
+    let (_, section) = guide.split_once("## Common limits").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let rows = section.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
+    let rows: Vec<Vec<&str>> =
+        rows.map(|row| row.trim_matches('|').split(" | ").collect()).collect();
+    assert_eq!(rows.len(), COMMON_LIMITS.len());
+    for (row, (limit, admitted)) in zip(rows, COMMON_LIMITS) {
+        let [shown, descriptor, rule] = row[..] else { panic!("three cells: {row:?}") };
+        assert!(shown.trim_start().starts_with(limit), "{limit}: {shown}");
+        let code = |cell: &str| cell.trim().trim_matches('`').to_owned();
+        let (rules, problems) =
+            compile(&format!("domain: shop\ndescriptors:\n  - {}\n", code(rule)));
+        assert_eq!(problems, "", "{limit}");
+        let descriptor = code(descriptor);
+        let entries: Vec<(&str, &str)> =
+            descriptor.split(',').filter_map(|entry| entry.split_once('=')).collect();
+        let found = rules.domain("shop").unwrap().find(&entries);
+        let found = found.unwrap_or_else(|| panic!("{limit}: {descriptor} matches no rule"));
+        let plan = found.rule.plan.as_ref();
+        let left = plan.map(|plan| {
+            plan.charge(&mut State::default(), START, Op::Take(0), None).decision.remaining
+        });
+        assert_eq!(left, admitted, "{limit}");
     }
 }
 

@@ -23,6 +23,7 @@ pub mod metrics;
 pub mod network;
 pub mod number;
 pub mod random;
+pub mod rate;
 pub mod regular;
 pub mod secret;
 pub mod settled_files;

@@ -202,6 +202,11 @@ impl fmt::Display for Limit {
             (Some(unit), 1) => write!(f, "{n} per {}", unit.name())?,
             (Some(unit), multiplier) => write!(f, "{n} per {multiplier} {}s", unit.name())?,
         }
+        let is_calendar =
+            matches!(&self.algorithm, Algorithm::FixedWindow(window) if window.calendar.is_some());
+        if self.unit == Some(Unit::Month) && !is_calendar {
+            f.write_str(" of 30 days")?;
+        }
         self.algorithm.write_text(f)?;
         if self.shadow_mode { f.write_str(" (shadow)") } else { Ok(()) }
     }

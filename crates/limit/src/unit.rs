@@ -50,6 +50,14 @@ impl Unit {
         Unit::ALL.into_iter().find(|unit| unit.name().eq_ignore_ascii_case(name))
     }
 
+    /// Returns a length as a multiple of the largest unit that divides it, if it lies between a second and 100 years.
+    pub fn of_seconds(seconds: u64) -> Option<(Unit, u32)> {
+        let mut units = Unit::ALL.into_iter().rev();
+        let unit = units.find(|unit| seconds.is_multiple_of(unit.seconds()))?;
+        let multiplier = u32::try_from(seconds / unit.seconds()).ok()?;
+        unit.period(multiplier).map(|_| (unit, multiplier))
+    }
+
     /// Returns the length of `multiplier` units, if it lies between a second and 100 years.
     pub fn period(self, multiplier: u32) -> Option<Micros> {
         let seconds = self.seconds() * u64::from(multiplier);

@@ -10,6 +10,7 @@ use crate::model::value_set::{Group, MatchKind};
 use crate::syntax::position::Origin;
 use crate::{Domain, RuleSet};
 use weir_common::entry::OwnedEntry;
+use weir_common::rate::Rate;
 use weir_limit::{Algorithm, AlgorithmKind, FixedWindow, Limit, SECOND};
 
 /// A rule as the debug pages, `/v1` and `weir check` show it, with the names of rule files.
@@ -70,6 +71,9 @@ pub struct RuleOfDomain {
 /// A limit of a rule, with the names of rule files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LimitDescription {
+    /// The number and the period in short form; none if it has no period.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<String>,
     pub requests_per_unit: u32,
     pub unit: Option<String>,
     pub unit_multiplier: u32,
@@ -164,6 +168,7 @@ fn describe_limit(limit: &Limit) -> LimitDescription {
     // The debt of a gcra is not described.
     parameters.retain(|parameter| !is_gcra || parameter.key != "max_debt");
     LimitDescription {
+        rate: Rate::of(limit).map(|rate| rate.to_string()),
         requests_per_unit: limit.requests_per_unit,
         unit: limit.unit.map(|unit| unit.name().to_owned()),
         unit_multiplier: limit.unit_multiplier,

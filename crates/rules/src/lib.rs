@@ -94,6 +94,8 @@ pub struct Options {
     pub max_series: usize,
     /// Whether to warn about what is valid, but probably not meant.
     pub lint: bool,
+    /// Whether `shadow_mode` in `rate_limit` is an error, not a warning: it has no effect there, so the limit denies.
+    pub rejects_ignored_shadow_mode: bool,
     /// The part of n from which on decisions tell that a limit is near it; none if they need not.
     pub near_limit_ratio: Option<f32>,
     /// Whether fixed windows of a month are those of the calendar, in UTC, unless a rule says otherwise.
@@ -114,6 +116,7 @@ impl Default for Options {
             max_problems: DEFAULT_MAX_PROBLEMS,
             max_series: 10_000,
             lint: false,
+            rejects_ignored_shadow_mode: false,
             near_limit_ratio: None,
             calendar_months: false,
             lists: Lists::None,

@@ -12,6 +12,7 @@ mod matching;
 mod model;
 mod networks;
 mod overlay;
+mod rate;
 mod reserve;
 mod sets;
 mod source;

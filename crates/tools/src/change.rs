@@ -21,6 +21,7 @@ use weir_api::messages::WrittenControl;
 use weir_common::duration::read_duration;
 use weir_common::entry::OwnedEntry;
 use weir_common::number::whole_u32;
+use weir_common::rate::Rate;
 use weir_common::secret::without_any_login;
 use weir_limiter::controls::{Action, Draft, LimitChange};
 
@@ -46,7 +47,7 @@ until it is deleted. A block of the same client wins.";
 
 const LIMIT_EXAMPLES: &str = "\
 Examples:
-  weir limit -d shop user=ann --n 500 --for 1d --reason launch
+  weir limit -d shop user=ann --rate 500/m --for 1d --reason launch
   weir limit -d shop 'path=/checkout*' --n 2000 --burst 100 --limit per-minute --until 2030-11-29T00:00:00Z
 
 It changes the limit of the rule that a descriptor matches; what is counted stays. Without a duration it lasts until it
@@ -122,7 +123,12 @@ pub struct LimitArgs {
     control: ControlArgs,
     /// The requests per unit, instead of the rule's.
     #[arg(long, value_name = "N", value_parser = whole_u32(), allow_negative_numbers = true)]
-    n: u32,
+    #[arg(required_unless_present = "rate")]
+    n: Option<u32>,
+    /// The requests per unit, with the period of the rule's limit: 20/s, 300/15m. Another period is an error: it would
+    /// start the counts over.
+    #[arg(long, value_name = "RATE", conflicts_with = "n", allow_hyphen_values = true)]
+    rate: Option<Rate>,
     /// The burst, for limits that have one.
     #[arg(long, value_name = "N", value_parser = whole_u32(), allow_negative_numbers = true)]
     burst: Option<u32>,
@@ -178,8 +184,9 @@ impl AllowArgs {
 
 impl LimitArgs {
     fn action(&self) -> Action {
-        let name = self.limit.clone();
-        Action::Limit { limit: LimitChange { n: self.n, burst: self.burst, name } }
+        let (name, rate) = (self.limit.clone(), self.rate);
+        let n = rate.map(|rate| rate.n).or(self.n).unwrap_or_default();
+        Action::Limit { limit: LimitChange { n, burst: self.burst, name, rate } }
     }
 }
 
@@ -373,8 +380,13 @@ mod tests {
         let allow = |line| draft(line).unwrap().action;
         assert_eq!(allow("allow -d shop a=b"), Action::Allow { count: true });
         assert_eq!(allow("allow -d shop a=b --no-count"), Action::Allow { count: false });
-        let change = LimitChange { n: 5, burst: Some(2), name: "day".to_owned() };
+        let (name, rate) = ("day".to_owned(), None);
+        let change = LimitChange { n: 5, burst: Some(2), name, rate };
         let limit = draft("limit -d shop a=b --n 5 --burst 2 --limit day").unwrap();
+        assert_eq!(limit.action, Action::Limit { limit: change });
+        let limit = draft("limit -d shop a=b --rate 300/15m").unwrap();
+        let rate = "300/15m".parse().ok();
+        let change = LimitChange { n: 300, rate, ..LimitChange::default() };
         assert_eq!(limit.action, Action::Limit { limit: change });
     }
 
@@ -392,6 +404,9 @@ mod tests {
             ("limit -d shop a=b", "--n"),
             ("limit -d shop a=b --n -1", "'--n <N>': write a whole number from 0 to 4294967295"),
             ("limit -d shop a=b --n 5 --burst 5e9", "from 0 to 4294967295"),
+            ("limit -d shop a=b --n 5 --rate 5/s", "cannot be used with"),
+            ("limit -d shop a=b --rate 5r/s", "'--rate <RATE>': write `5/s`"),
+            ("limit -d shop a=b --rate -5/s", "'--rate <RATE>': write a whole number and a period"),
         ] {
             let error = draft(line).unwrap_err();
             assert!(error.contains(cause), "{line}: {error}");

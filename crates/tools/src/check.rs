@@ -43,12 +43,18 @@ pub struct CheckArgs {
     pub settings: Option<PathBuf>,
     #[command(flatten)]
     pub rule_files: RuleFileArgs,
+    /// The setting rules.calendar_months.
+    #[arg(skip)]
+    pub calendar_months: bool,
     /// Format of the rules and their problems.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     output: Output,
     /// Exit with 1 if there is a warning.
     #[arg(long)]
     deny_warnings: bool,
+    /// Accept files of envoyproxy/ratelimit as they are: `shadow_mode` in `rate_limit`, which it ignores, is a warning.
+    #[arg(long)]
+    reference: bool,
     /// Compare the rules with an Envoy configuration or a dump of it, in YAML or JSON; `-` for standard input; can be
     /// repeated.
     #[arg(long, value_name = "FILE")]
@@ -74,6 +80,8 @@ pub fn run(args: &CheckArgs) -> ExitCode {
         max_log_bytes: args.max_log_bytes,
         max_problems: args.max_problems,
         lint: true,
+        rejects_ignored_shadow_mode: !args.reference,
+        calendar_months: args.calendar_months,
         lists: Lists::BesideRules,
         ..Options::default()
     };
@@ -188,7 +196,12 @@ fn flags(rule: &Rule) -> Vec<String> {
     if !rule.lease {
         flags.push("lease=false".to_owned());
     }
-    let limits = rule.plan.iter().flat_map(|plan| plan.limits());
+    let limits = rule.limits().iter();
+    match limits.clone().filter(|limit| limit.charge_denied).count() {
+        0 => {}
+        all if all == limits.len() => flags.push("charge_denied".to_owned()),
+        some => flags.push(format!("charge_denied={some}/{}", limits.len())),
+    }
     let names: Vec<&str> =
         limits.map(|limit| &*limit.name).filter(|name| !name.is_empty()).collect();
     if !names.is_empty() {

@@ -72,6 +72,9 @@ impl Document {
         if let Some(schemas) = schema["anyOf"].as_array() {
             return self.sample(&schemas[0]);
         }
+        if let Some(example) = schema["examples"].get(0) {
+            return example.clone();
+        }
         if let Some(values) = schema["enum"].as_array() {
             return values.last().unwrap().clone();
         }

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use super::error::PlanError;
 use super::{Action, Control, LimitChange, MAX_COMPARED};
 use weir_common::entry::Entry;
-use weir_limit::{Limit, Numbers, Plan};
+use weir_common::rate::Rate;
+use weir_limit::{Algorithm, Limit, Numbers, Plan};
 
 /// The changes by a control and by those that match the same and outlast it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -108,10 +109,26 @@ pub(super) fn changed_limit(
         let names = names().unwrap_or_else(|| "one without a name".to_owned());
         return Err(PlanError::NoSuchLimit(names));
     };
+    check_period(limit, change)?;
     let limit = limit.with_numbers(Numbers { n: change.n, burst: change.burst })?;
     let bytes = limit.bytes_of_hits();
     match bytes > max_log_bytes {
         true => Err(PlanError::TooManyBytes(bytes, max_log_bytes)),
         false => Ok((at, limit)),
     }
+}
+
+/// Rejects a rate whose period is not that of the limit.
+fn check_period(limit: &Limit, change: &LimitChange) -> Result<(), PlanError> {
+    let Some(asked) = change.rate else { return Ok(()) };
+    let Some(own) = Rate::of(limit) else { return Err(PlanError::NoPeriod) };
+    let (from, to) = (asked.per.seconds(), own.per.seconds());
+    let is_calendar =
+        matches!(&limit.algorithm, Algorithm::FixedWindow(window) if window.calendar.is_some());
+    if from == to && (!is_calendar || own.per == asked.per) {
+        return Ok(());
+    }
+    let n = (u64::from(asked.n) * to).div_ceil(from);
+    let same = Rate { n: u32::try_from(n).unwrap_or(u32::MAX), per: own.per };
+    Err(PlanError::OtherPeriod { own: own.per, asked: asked.per, same })
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::pattern::{Pattern, network};
 use super::time;
 use weir_common::entry::{Entry, OwnedEntry};
+use weir_common::rate::Rate;
 use weir_limit::Micros;
 
 /// A decision of an operator about the descriptors that contain its entries.
@@ -142,14 +143,48 @@ pub enum Action {
 }
 
 /// The numbers for a limit of the matched rule.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "WrittenChange")]
 pub struct LimitChange {
     pub n: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub burst: Option<u32>,
     /// The name of the limit; empty for the only one.
-    #[serde(default)]
     pub name: String,
+    /// `n` as a rate. Limits of another period stay as they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+}
+
+/// A change as JSON has it: with `n`, `rate`, or both if they agree.
+#[derive(Deserialize)]
+struct WrittenChange {
+    n: Option<u32>,
+    burst: Option<u32>,
+    #[serde(default)]
+    name: String,
+    rate: Option<String>,
+}
+
+impl TryFrom<WrittenChange> for LimitChange {
+    type Error = String;
+
+    fn try_from(written: WrittenChange) -> Result<LimitChange, String> {
+        let WrittenChange { n, burst, name, rate } = written;
+        let rate = rate.map(|text| {
+            let rate = text.parse::<Rate>();
+            rate.map_err(|help| format!("`rate` is {text:?}: {help}"))
+        });
+        let rate = rate.transpose()?;
+        let n = match (n, rate) {
+            (None, None) => return Err("missing field `n`".to_owned()),
+            (Some(n), Some(rate)) if n != rate.n => {
+                return Err(format!("`n` is {n}, and `rate` {rate}: write only one of the two"));
+            }
+            (n, rate) => rate.map(|rate| rate.n).or(n).unwrap_or_default(),
+        };
+        Ok(LimitChange { n, burst, name, rate })
+    }
 }
 
 impl Action {
@@ -170,8 +205,11 @@ impl Display for Action {
         match self {
             Action::Block | Action::Allow { count: true } => Ok(()),
             Action::Allow { count: false } => f.write_str(", not counted"),
-            Action::Limit { limit: LimitChange { n, burst, name } } => {
-                write!(f, " {n}")?;
+            Action::Limit { limit: LimitChange { n, burst, name, rate } } => {
+                match rate {
+                    Some(rate) => write!(f, " {rate}")?,
+                    None => write!(f, " {n}")?,
+                }
                 if let Some(burst) = burst {
                     write!(f, " burst {burst}")?;
                 }

@@ -1,5 +1,6 @@
 //! Why a control is rejected, and why a rule keeps its limits.
 
+use weir_common::rate::{Per, Rate};
 use weir_limit::NumbersError;
 
 /// Why a control is rejected, and what to write instead.
@@ -47,6 +48,12 @@ pub enum PlanError {
     NoSuchLimit(String),
     #[error("the rule has several limits and no names for them: name them in the rule file")]
     Nameless,
+    #[error("its limit has no period: write `n` instead of `rate`")]
+    NoPeriod,
+    #[error(
+        "the period of its limit is {own}, not {asked}, which would start the counts over: write {same}"
+    )]
+    OtherPeriod { own: Per, asked: Per, same: Rate },
     #[error("{0}")]
     Numbers(#[from] NumbersError),
     #[error(

@@ -98,7 +98,7 @@ fn control(domain: &str, entries: &[Entry<'_>], action: Action) -> Control {
 }
 
 fn limit(n: u32, name: &str) -> Action {
-    Action::Limit { limit: LimitChange { n, burst: None, name: name.into() } }
+    Action::Limit { limit: LimitChange { n, burst: None, name: name.into(), rate: None } }
 }
 
 fn single(controls: Vec<Control>) -> Controlled {

@@ -68,7 +68,8 @@ impl Replica {
             }
             Change::Control => {
                 let control = |key: &str| {
-                    let limit = LimitChange { n: 1_000, burst: None, name: String::new() };
+                    let limit =
+                        LimitChange { n: 1_000, burst: None, name: String::new(), rate: None };
                     Arc::new(Control {
                         id: key.into(),
                         domain: "d".into(),

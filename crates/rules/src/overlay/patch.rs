@@ -48,6 +48,8 @@ pub(crate) struct Patch {
     pub rule_keys: KeyNodes<'static>,
     /// Keys of limits to set; null removes one.
     pub limit_keys: KeyNodes<'static>,
+    /// The algorithm of limits that have none, if the patch sets a rate with a burst.
+    pub default_algorithm: Option<(&'static str, Node<'static>)>,
     /// What replaces all limits, if anything does; none removes them.
     pub limits: Option<Option<LimitMaps<'static>>>,
     /// The `charge` of the domain, if the patch sets it: whether descriptors are charged together.
@@ -67,6 +69,7 @@ impl Patch {
             has_set: false,
             rule_keys: Vec::new(),
             limit_keys: Vec::new(),
+            default_algorithm: None,
             limits: None,
             charge: None,
             on_store_failure: None,
@@ -161,6 +164,11 @@ impl<'n> PatchedKeys<'n> {
             return Ok(());
         }
         let keys = &patch.limit_keys;
+        let set_default = |limit: &mut KeyNodes<'n>| {
+            let default = patch.default_algorithm.iter();
+            let is_unset = limit.iter().all(|(key, _)| *key != "algorithm");
+            default.filter(|_| is_unset).for_each(|key| set(limit, slice::from_ref(key)));
+        };
         let limits = match &mut self.limits {
             None => return Err(no_limit(patch, place, 0)),
             Some(LimitMaps::One(limit)) if selects(patch, limit) => {
@@ -169,6 +177,7 @@ impl<'n> PatchedKeys<'n> {
                     let of_rule = key.0 == "shadow_mode";
                     set(if of_rule { &mut self.rule } else { limit }, slice::from_ref(key));
                 }
+                set_default(limit);
                 return Ok(());
             }
             Some(LimitMaps::One(limit)) => slice::from_mut(limit),
@@ -178,6 +187,7 @@ impl<'n> PatchedKeys<'n> {
         for limit in limits.iter_mut() {
             if selects(patch, limit) {
                 set(limit, keys);
+                set_default(limit);
                 selected += 1;
             }
         }

@@ -11,9 +11,10 @@ use crate::model::keys::{Key, Section};
 use crate::syntax::position::Position;
 use crate::syntax::tree::{Content, Node};
 use fields::Fields;
+use weir_common::rate::Rate;
 use weir_limit::{AlgorithmKind, Limit, Unit};
 
-const MAX_LIMITS: usize = 16;
+pub(super) const MAX_LIMITS: usize = 16;
 
 /// The content of `rate_limit` or `rate_limits`.
 #[derive(Default)]
@@ -73,7 +74,7 @@ impl Reader<'_> {
             let count = if list.is_null() { Some(0) } else { list.items().map(<[_]>::len) };
             if let Some(count) = count.filter(|count| !(1..=MAX_LIMITS).contains(count)) {
                 let message = format!("config error, {count} items in `rate_limits`");
-                let help = format!("write 1 to {MAX_LIMITS} limits, each as `- unit: …`");
+                let help = format!("write 1 to {MAX_LIMITS} limits, each as `- rate: 10/s`");
                 self.error(list.position, message, "", &help);
                 // A million items would be read, and compared with each other, for nothing.
                 return Some(result);
@@ -107,7 +108,7 @@ impl Reader<'_> {
         let unlimited = fields.get("unlimited").is_some_and(|node| self.bool(node, "unlimited"));
         if unlimited {
             self.unlimited(fields, &unit, rule);
-        } else {
+        } else if !fields.has_invalid_rate {
             let number = fields.get("requests_per_unit");
             let has_number = fields.has_unknown || number.is_some_and(|node| !node.is_null());
             result.places.push(LimitPlace { position: fields.position, has_number });
@@ -236,16 +237,12 @@ impl Reader<'_> {
     }
 }
 
-/// Returns what to write instead of a `rate_limit` that is no map: for `5/minute` the same as a map.
+/// Returns what to write instead of a `rate_limit` that is no map: the short form, with its rate if it is one.
 fn map_of_limit(node: &Node<'_>) -> String {
-    let rate = node.text().and_then(|text| {
-        let (number, unit) = text.split_once('/')?;
-        let unit = unit.trim().to_lowercase();
-        let unit = Unit::from_name(unit.strip_suffix('s').unwrap_or(&unit))?;
-        Some((number.trim().parse::<u32>().ok()?, unit))
-    });
-    let (number, unit) = rate.unwrap_or((5, Unit::Minute));
-    let such_as = if rate.is_some() { "" } else { "a map such as " };
-    let unit = unit.name();
-    format!("write {such_as}`rate_limit: {{ unit: {unit}, requests_per_unit: {number} }}`")
+    match node.text().and_then(|text| text.parse::<Rate>().ok()) {
+        Some(rate) => format!("write `rate: {rate}`"),
+        None => {
+            "write `rate: 5/m` instead, or a map such as `rate_limit: { rate: 5/m }`".to_owned()
+        }
+    }
 }

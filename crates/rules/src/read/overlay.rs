@@ -2,16 +2,18 @@
 
 use super::Reader;
 use super::limits::OfRule;
+use super::rate::LONG_KEYS;
 use crate::model::keys::{Key, Section};
-use crate::overlay::patch::{MAX_ENTRIES, MAX_PATCHES, Patch, Step};
+use crate::overlay::patch::{KeyNodes, MAX_ENTRIES, MAX_PATCHES, Patch, Step};
 use crate::syntax::position::{Origin, Position};
 use crate::syntax::problem::Severity;
-use crate::syntax::tree::{Content, Node, Value};
+use crate::syntax::tree::{Content, Node, Style, Value};
 use weir_common::glob::Glob;
 use weir_common::suggest::nearest;
 
 /// Keys that identify a descriptor, or are not its own.
-const FIXED_KEYS: [&str; 6] = ["domain", "key", "value", "network", "values_file", "descriptors"];
+const FIXED_KEYS: [&str; 7] =
+    ["domain", "key", "value", "network", "values", "values_file", "descriptors"];
 
 impl Reader<'_> {
     pub fn overlay(&mut self, node: Option<&Node<'_>>, patches: &mut Vec<Patch>) {
@@ -193,9 +195,15 @@ impl Reader<'_> {
         if is_empty(node) {
             self.error(node.position, "`set` is empty", "", "write keys of a rule or a limit");
         }
-        let mut limits = Vec::new();
+        let (mut limits, mut rate) = (Vec::new(), None);
         for (key, value) in entries {
             let Some(name) = self.key(key) else { continue };
+            if name == "rate_limit" && is_part_of_limit(value) {
+                for (name, value) in self.fields(value, Section::Limit) {
+                    replace(&mut patch.limit_keys, name, value);
+                }
+                continue;
+            }
             if let Some(help) = Key::find(&name).and_then(place_of_misplaced) {
                 self.error(key.position, format!("`{name}` in `set`"), &name, help);
                 continue;
@@ -203,7 +211,17 @@ impl Reader<'_> {
             let (name, keys) = match patched_key(&name) {
                 Some((name @ ("rate_limit" | "rate_limits"), _)) => {
                     limits.retain(|(known, _, _)| *known != name);
-                    limits.push((name, key.position, value));
+                    limits.push((name, key.position, value.clone()));
+                    continue;
+                }
+                Some(("rates", _)) => {
+                    let list =
+                        if value.is_null() { Some(value.clone()) } else { self.rates(value) };
+                    limits.extend(list.map(|list| ("rate_limits", key.position, list)));
+                    continue;
+                }
+                Some(("rate", _)) => {
+                    rate = Some(value);
                     continue;
                 }
                 Some((name, Section::Descriptor))
@@ -229,24 +247,49 @@ impl Reader<'_> {
                     continue;
                 }
             };
-            keys.retain(|(known, _)| *known != name);
-            keys.push((name, value.detached()));
+            replace(keys, name, value);
         }
+        self.patch_rate(rate, patch);
         self.check_limit_keys(node.position, &patch.limit_keys);
-        self.patch_limits(&limits, patch);
+        self.patch_limits(&limits, rate.map(|_| "rate"), patch);
+    }
+
+    /// Sets the keys of the long form for `rate`, and removes the others of it. `burst` beside it makes a limit without
+    /// an algorithm one of gcra.
+    fn patch_rate(&mut self, rate: Option<&Node<'_>>, patch: &mut Patch) {
+        let Some(node) = rate else { return };
+        let others = patch.limit_keys.iter().filter(|(_, node)| !node.is_null());
+        let others: Vec<&str> = others.map(|(key, _)| *key).collect();
+        let keys = if node.is_null() { Some(Vec::new()) } else { self.long_form(node, &others) };
+        let Some(keys) = keys else { return };
+        let unset: Vec<_> = LONG_KEYS.into_iter().filter(|key| !others.contains(key)).collect();
+        for key in unset {
+            replace(&mut patch.limit_keys, key, &Node::scalar(node.position, "null", Style::Plain));
+        }
+        for (key, node) in keys {
+            match key {
+                "algorithm" => patch.default_algorithm = Some((key, node)),
+                _ => replace(&mut patch.limit_keys, key, &node),
+            }
+        }
     }
 
     /// Reads `rate_limit` and `rate_limits` of `set`, which replace all limits of a rule.
-    fn patch_limits(&mut self, set: &[(&str, Position, &Node<'_>)], patch: &mut Patch) {
-        let Some(&(_, position, _)) = set.first() else { return };
-        if let Some(other) = patch.limit_keys.first().map(|(name, _)| name) {
-            let message = format!("`{other}` beside `{}`", set[0].0);
+    fn patch_limits(
+        &mut self,
+        set: &[(&str, Position, Node<'_>)],
+        rate: Option<&str>,
+        patch: &mut Patch,
+    ) {
+        let Some(&(first, position, _)) = set.first() else { return };
+        if let Some(other) = rate.or(patch.limit_keys.first().map(|(name, _)| *name)) {
+            let message = format!("`{other}` beside `{first}`");
             let help = "`rate_limit` and `rate_limits` replace the limits of the rule: write the \
                         keys in their items";
             self.error(position, message, "", help);
         }
         let mut limits = set.iter().filter(|(_, _, node)| !node.is_null());
-        let Some(&(name, _, node)) = limits.next() else {
+        let Some((name, _, node)) = limits.next() else {
             patch.limits = Some(None);
             return;
         };
@@ -254,7 +297,7 @@ impl Reader<'_> {
             let help = "each replaces the limits of the rule: remove one";
             self.error(position, "both `rate_limit` and `rate_limits`", "", help);
         }
-        let nodes = match name {
+        let nodes = match *name {
             "rate_limit" => (vec![node], None),
             _ => (Vec::new(), Some(node)),
         };
@@ -296,10 +339,28 @@ fn is_empty(node: &Node<'_>) -> bool {
     matches!(node.content(), Content::Map(map) if map.is_empty())
 }
 
+/// Returns whether a `rate_limit` of `set` cannot be a limit, so that it has keys to set in those of the rule.
+fn is_part_of_limit(node: &Node<'_>) -> bool {
+    let has = |key: &str| node.get(key).is_some_and(|value| !value.is_null());
+    let of_whole = ["rate", "unit", "period", "unlimited", "<<"];
+    let is_hold = node.get("algorithm").and_then(Node::text) == Some("concurrency");
+    matches!(node.content(), Content::Map(_))
+        && !is_empty(node)
+        && !is_hold
+        && !of_whole.into_iter().any(has)
+}
+
+/// Sets a key to a copy of a node.
+fn replace(keys: &mut KeyNodes<'static>, name: &'static str, node: &Node<'_>) {
+    keys.retain(|(known, _)| *known != name);
+    keys.push((name, node.detached()));
+}
+
 /// Returns a key that a patch may set, and whether it is one of the descriptor or of a limit.
 fn patched_key(name: &str) -> Option<(&'static str, Section)> {
     let key = Key::find(name).filter(|key| !FIXED_KEYS.contains(&key.name))?;
-    let owners = [Section::Descriptor, Section::Limit, Section::ListedLimit];
+    // Keys that may stand beside the `rate` of a descriptor are those of a limit.
+    let owners = [Section::Limit, Section::Descriptor, Section::ListedLimit];
     owners.into_iter().find(|owner| key.sections.contains(owner)).map(|owner| (key.name, owner))
 }
 

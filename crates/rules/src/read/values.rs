@@ -31,8 +31,14 @@ impl Reader<'_> {
                 let message = format!("config error, '{name}' does not belong here");
                 self.error(key.position, message, &name, &known.belongs());
             } else {
+                let is_shadow = section == Section::Limit && known.name == "shadow_mode";
+                if is_shadow && self.options.rejects_ignored_shadow_mode {
+                    let message = "config error, 'shadow_mode' in `rate_limit` has no effect";
+                    let help = "write it beside `key`, for the whole rule, or in an item of \
+                                `rate_limits`; files of the reference load as they are with `--reference`";
+                    self.error(key.position, message, &name, help);
                 // Envoy Gateway's dumps name each file.
-                if known.name != "name" || section != Section::Root {
+                } else if known.name != "name" || section != Section::Root {
                     let message = format!("'{name}' has no effect here");
                     self.warn(key.position, message, &name, &known.belongs());
                 }

@@ -148,6 +148,9 @@ fn descriptor(
     builder.add_list(&mut map, "network", message.network, |builder, network| {
         Ok(builder.scalar(network, Style::Text))
     })?;
+    builder.add_list(&mut map, "values", message.values, |builder, value| {
+        Ok(builder.scalar(value, Style::Text))
+    })?;
     builder.add(&mut map, "values_file", message.values_file)?;
     if let Some(group) = message.group {
         let key = builder.key("group")?;
@@ -204,8 +207,10 @@ fn policy(
     let (position, mut map) = (builder.position(), Map::default());
     let number = Some(policy.requests_per_unit).filter(|number| *number != 0);
     builder.add(&mut map, "requests_per_unit", number)?;
-    let without_unit =
-        policy.unlimited || policy.period.is_some() || policy.algorithm == "concurrency";
+    let without_unit = policy.unlimited
+        || policy.period.is_some()
+        || policy.algorithm == "concurrency"
+        || !policy.rate.is_empty();
     if policy.unit != 0 || !without_unit {
         let unit = pb::RateLimitUnit::try_from(policy.unit);
         // The reference reports an undefined number as it is.

@@ -123,8 +123,8 @@ fn print_rule(
     }
     for (limit, parameters) in std::iter::zip(&descriptor.limits, &rule.limits) {
         let name = describe::part(", named ", &parameters.name);
-        let denied = if parameters.charge_denied { "; denied hits count too" } else { "" };
-        line(out, &format!("  limit:  {limit}{name}{denied}"))?;
+        let denied = if parameters.charge_denied { "count too" } else { "do not count" };
+        line(out, &format!("  limit:  {limit}{name}; denied hits {denied}"))?;
     }
     if let Some(reserve) = &rule.reserve {
         line(out, &format!("  reserve: {reserve}"))?;

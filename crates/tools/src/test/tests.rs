@@ -67,6 +67,7 @@ fn rules_limits_and_waits_are_those_that_decide() {
 {domain: e, descriptors: [window=a], expect: {code: OK, rule: null}},
 {domain: e, descriptors: [{entries: window=a, limit: {requests_per_unit: 1, unit: day}}], expect: {rule: null}},
 {descriptors: [{entries: 'x=1,y=', limit: {requests_per_unit: 1, unit: day}}], expect: {rule: x.y, limit: ''}},
+{descriptors: [{entries: 'x=1,z=', limit: {rate: 2/15m}}], expect: {remaining: 1, reset: 15m}},
 {descriptors: [gcra=a], hits: 2, expect: {code: OK}},
 {descriptors: [gcra=a], expect: {code: OVER_LIMIT, retry: 143ms, reset: 1s}},
 {at: 142ms, descriptors: [gcra=a], expect: {code: OVER_LIMIT}},

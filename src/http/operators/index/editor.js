@@ -16,7 +16,8 @@ const editor = {
   by: '',
 
   open({ id = null, action = 'block', domain = '', entries = [], exact = false, text = false, limit, count = true, lasts = 'h', until, warning = '', by, at, left_ms, ...others }) {
-    const { n = '', burst = '', name = '', ...limitOthers } = limit ?? {};
+    // The form has the number of a rate.
+    const { n = '', burst = '', name = '', rate, ...limitOthers } = limit ?? {};
     Object.assign(this, { id, others, limitOthers });
     byId('editor-h').textContent = id === null ? 'Add a control' : 'Change a control';
     document.querySelector(`input[name=action][value=${action}]`).checked = true;

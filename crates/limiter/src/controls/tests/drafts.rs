@@ -16,7 +16,7 @@ fn a_body_is_read() {
         exact: true,
         text: true,
         action: Action::Limit {
-            limit: LimitChange { n: 10, burst: Some(20), name: "fast".into() },
+            limit: LimitChange { n: 10, burst: Some(20), name: "fast".into(), rate: None },
         },
         duration: Some("1m".into()),
         until: None,
@@ -80,7 +80,7 @@ fn a_draft_without_a_domain_is_for_the_only_one() {
 
 #[test]
 fn json_has_all_of_a_control() {
-    let change = LimitChange { n: 10, burst: None, name: "fast".into() };
+    let change = LimitChange { n: 10, burst: None, name: "fast".into(), rate: None };
     for action in [Action::Block, Action::Allow { count: false }, Action::Limit { limit: change }] {
         let until = Some(NOW + 1);
         let control = Control { until, ..control(action, &[("user", "m*"), ("path", "/")]) };
@@ -103,8 +103,9 @@ fn the_default_id_is_of_action_and_match() {
     let (ab, ba) = ([("a", "1"), ("b", "2")], [("b", "2"), ("a", "1")]);
     assert_eq!(id(&block, &ab, false), id(&block, &ba, false));
     assert_eq!(id(&allow, &ab, false), id(&Action::Allow { count: false }, &ab, false));
-    let limit =
-        |n, name: &str| Action::Limit { limit: LimitChange { n, burst: None, name: name.into() } };
+    let limit = |n, name: &str| Action::Limit {
+        limit: LimitChange { n, burst: None, name: name.into(), rate: None },
+    };
     assert_eq!(id(&limit(1, "fast"), &ab, false), id(&limit(2, "fast"), &ba, false));
     // Those of earlier versions.
     let mallory =
@@ -191,6 +192,43 @@ async fn a_limit_that_fits_no_rule_is_rejected() {
     assert_eq!(limit("path", r#"{"n":1,"name":"s"}"#).await.unwrap().warnings, [""; 0]);
     let warnings = limit("unknown", r#"{"n":1}"#).await.unwrap().warnings;
     assert!(warnings[0].contains("no rule"), "{warnings:?}");
+    let written = limit("user", r#"{"rate":"9/24h"}"#).await.unwrap();
+    let Action::Limit { limit: change } = &written.control.action else { panic!("{written:?}") };
+    assert_eq!((change.n, written.warnings.len()), (9, 0));
+    let error = limit("user", r#"{"rate":"3/m"}"#).await.unwrap_err();
+    assert_eq!(
+        error.error,
+        "the limit does not fit the rule d.user: the period of its limit is d, not m, which would \
+         start the counts over: write 4320/d"
+    );
+}
+
+#[test]
+fn a_rate_is_a_number_with_a_period() {
+    let read = |limit: &str| {
+        let body = format!(r#"{{"domain":"d","entries":[],"action":"limit","limit":{limit}}}"#);
+        Draft::read(body.as_bytes()).map_err(|error| error.error)
+    };
+    let draft = read(r#"{"rate":"1_000 / min","burst":5}"#).unwrap();
+    let rate = "1000/m".parse().ok();
+    let change = LimitChange { n: 1_000, burst: Some(5), rate, ..LimitChange::default() };
+    assert_eq!(draft.action, Action::Limit { limit: change });
+    assert_eq!(draft.action.to_string(), "limit 1000/m burst 5");
+    // It is written with the number, which earlier versions read.
+    let json = serde_json::to_value(&draft).unwrap();
+    assert_eq!(
+        json["limit"],
+        serde_json::json!({ "n": 1000, "burst": 5, "name": "", "rate": "1000/m" })
+    );
+    assert_eq!(read(&json["limit"].to_string()), Ok(draft));
+    for (limit, error) in [
+        ("{}", "missing field `n`"),
+        (r#"{"rate":"10 per second"}"#, "`rate` is \"10 per second\": write `10/s`"),
+        (r#"{"rate":"10/s","n":9}"#, "`n` is 9, and `rate` 10/s: write only one of the two"),
+    ] {
+        let actual = read(limit).unwrap_err();
+        assert!(actual.contains(error), "{limit}: {actual}");
+    }
 }
 
 #[tokio::test]

@@ -48,7 +48,7 @@ const VALUES: [(&str, &str); 12] = [
 ];
 
 fn action() -> impl Strategy<Value = Action> {
-    let change = LimitChange { n: 1, burst: None, name: String::new() };
+    let change = LimitChange { n: 1, burst: None, name: String::new(), rate: None };
     prop_oneof![
         Just(Action::Block),
         any::<bool>().prop_map(|count| Action::Allow { count }),

@@ -5,11 +5,13 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::super::changes::Changes;
+use super::super::changes::{Changes, changed_limit};
+use super::super::error::PlanError;
 use super::super::index::{Index, Row};
 use super::super::limits::LimitControls;
 use super::super::plans::RulesByKey;
 use super::*;
+use weir_common::rate::Rate;
 use weir_limit::Plan;
 
 const RULES: &str = "domain: d
@@ -41,7 +43,7 @@ descriptors:
 ";
 
 fn limit(n: u32, burst: Option<u32>, name: &str) -> Action {
-    Action::Limit { limit: LimitChange { n, burst, name: name.into() } }
+    Action::Limit { limit: LimitChange { n, burst, name: name.into(), rate: None } }
 }
 
 /// Returns the names of the rules that a control may match.
@@ -108,7 +110,7 @@ fn plans_are_leased_as_those_of_the_rules() {
         "{RULES}  - {{key: each, lease: false, rate_limit: {{unit: day, requests_per_unit: 5}}}}\n"
     );
     let rules = rule_set(&rules);
-    let change = LimitChange { n: 9, burst: None, name: String::new() };
+    let change = LimitChange { n: 9, burst: None, name: String::new(), rate: None };
     let changes = Changes { own: change.clone(), all: [change].into() };
     for (name, leases) in [("d.user", true), ("d.bytes", false), ("d.each", false)] {
         let rule = rules.rules().find(|rule| &*rule.name == name).unwrap();
@@ -392,4 +394,38 @@ fn controls_beyond_the_most_plans_change_nothing_until_there_is_room() {
     limits.change("00001", None, &by_key);
     limits.settle(&by_key);
     assert!(changes(&limits, "10001") && !limits.plans.is_full());
+}
+
+#[test]
+fn a_rate_has_the_period_of_the_limit() {
+    for (rule, rate, wanted) in [
+        ("rate: 5/s", "9/second", ""),
+        ("rate: 5/s, burst: 9", "9/1s", ""),
+        ("rate: 5/15m", "9/900s", ""),
+        ("rate: 5/month", "9/30d", ""),
+        ("rate: 5/month, align: calendar", "9/month", ""),
+        ("rate: 5/month, align: calendar", "9/30d", "month, not 30d: 9/month"),
+        ("rate: 5/15m", "20/s", "15m, not s: 18000/15m"),
+        ("rate: 5/s", "90/m", "s, not m: 2/s"),
+        ("rate: 5/s", "9/month", "s, not month: 1/s"),
+        ("rate: 5/year", "4294967295/s", "year, not s: 4294967295/year"),
+        ("rate_limit: { algorithm: concurrency, requests_per_unit: 5 }", "9/s", "no period"),
+    ] {
+        let rules = rule_set(&format!("domain: d\ndescriptors: [{{ key: a, {rule} }}]\n"));
+        let plan = rules.rules().next().unwrap().plan.as_ref().unwrap();
+        let rate = rate.parse::<Rate>().unwrap();
+        let change = LimitChange { n: rate.n, rate: Some(rate), ..LimitChange::default() };
+        let shown = match changed_limit(plan, &change, u64::MAX) {
+            Ok((_, limit)) => {
+                assert_eq!(limit.requests_per_unit, 9);
+                String::new()
+            }
+            Err(PlanError::OtherPeriod { own, asked, same }) => {
+                format!("{own}, not {asked}: {same}")
+            }
+            Err(PlanError::NoPeriod) => "no period".to_owned(),
+            Err(other) => panic!("{other}"),
+        };
+        assert_eq!(shown, wanted, "{rule} {rate}");
+    }
 }

@@ -1,7 +1,7 @@
 //! The keys of limits, with their algorithms and defaults, and the parameters of a limit, to be written as keys.
 
 use super::super::proto::{FieldValue, RateLimitPolicy};
-use super::Section::{ListedLimit, Replacement};
+use super::Section::{Descriptor, ListedLimit, Replacement};
 use super::ValueType::{Duration, Flag, Number, Other, Text};
 use super::{Key, Section, ValueType, key, of_reference};
 use weir_limit::AlgorithmKind::{
@@ -12,6 +12,8 @@ use weir_limit::{Algorithm, Limit, Micros, SECOND};
 
 const NUMBER: ValueType = Number(0, u32::MAX);
 const LIMITS: &[Section] = &[Section::Limit, ListedLimit];
+/// Also beside the `rate` of a descriptor.
+const SHORT: &[Section] = &[Descriptor, Section::Limit, ListedLimit];
 
 const PERIODIC: &[Kind] =
     &[FixedWindow, SlidingWindow, SlidingLog, BucketedWindow, TokenBucket, Gcra];
@@ -24,6 +26,7 @@ const BUCKETS: &[Kind] = &[TokenBucket, Gcra];
 
 /// The keys of limits, in the order in which messages list them.
 pub(crate) const KEYS: &[Key] = &[
+    parameter("rate", PERIODIC, Other, |limit| limit.rate.clone().into()).beside_rate(),
     of_reference("requests_per_unit", LIMITS, NUMBER),
     Key { takers: PERIODIC, ..of_reference("unit", LIMITS, Other) },
     of_reference("unlimited", &[Section::Limit], Flag),
@@ -31,8 +34,8 @@ pub(crate) const KEYS: &[Key] = &[
     of_reference("replaces", LIMITS, Other),
     parameter("unit_multiplier", PERIODIC, NUMBER, |limit| limit.unit_multiplier.into()),
     parameter("period", PERIODIC, Other, |limit| limit.period.into()),
-    key("algorithm", LIMITS, Other),
-    parameter("burst", BUCKETS, NUMBER, |limit| limit.burst.into()).in_text(),
+    key("algorithm", SHORT, Other),
+    parameter("burst", BUCKETS, NUMBER, |limit| limit.burst.into()).in_text().beside_rate(),
     parameter("refill_amount", &[TokenBucket], NUMBER, |limit| limit.refill_amount.into()),
     parameter("refill_interval", &[TokenBucket], Duration, |limit| limit.refill_interval.into()),
     parameter("strict", &[TokenBucket], Flag, |limit| limit.strict.into()).in_text(),
@@ -41,8 +44,15 @@ pub(crate) const KEYS: &[Key] = &[
     parameter("max_debt", BUCKETS, NUMBER, |limit| limit.max_debt.into()),
     parameter("hold_id", &[Concurrency], Text, |limit| limit.hold_id.clone().into()),
     parameter("hold_timeout", &[Concurrency], Duration, |limit| limit.hold_timeout.into()),
-    parameter("align", &[FixedWindow], Other, |limit| limit.align.clone().into()).in_text(),
-    parameter("time_zone", &[FixedWindow], Other, |limit| limit.time_zone.clone().into()).in_text(),
+    parameter("align", &[FixedWindow], Other, |limit| limit.align.clone().into())
+        .in_text()
+        .beside_rate(),
+    parameter("time_zone", &[FixedWindow], Other, |limit| limit.time_zone.clone().into())
+        .in_text()
+        .beside_rate(),
+    parameter("starts", &[FixedWindow], Other, |limit| limit.starts.clone().into())
+        .in_text()
+        .beside_rate(),
 ];
 
 const fn parameter(
@@ -57,6 +67,11 @@ const fn parameter(
 impl Key {
     const fn in_text(self) -> Key {
         Key { in_text: true, ..self }
+    }
+
+    /// Lets the key stand in a descriptor that has `rate`.
+    const fn beside_rate(self) -> Key {
+        Key { sections: SHORT, ..self }
     }
 }
 
@@ -131,9 +146,11 @@ pub(crate) fn parameters(limit: &Limit) -> Vec<Parameter<'_>> {
     let default_debt = |burst: u64| Number(if limit.charge_denied { burst } else { 0 });
     match &limit.algorithm {
         Algorithm::FixedWindow(window) => window.calendar.as_ref().map_or(Vec::new(), |calendar| {
+            let starts = (!calendar.starts().is_empty()).then_some(calendar.starts());
             vec![
                 parameter("align", Text(Some("calendar")), Text(None)),
                 parameter("time_zone", Text(Some(calendar.zone())), Text(None)),
+                parameter("starts", Text(starts), Text(None)),
             ]
         }),
         Algorithm::BucketedWindow(window) => {

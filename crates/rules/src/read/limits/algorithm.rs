@@ -110,7 +110,11 @@ impl Reader<'_> {
         for (key, node) in fields.iter().filter(|(key, _)| is_for_others(key)) {
             let takers: Vec<&str> = takers(key).collect();
             let message = format!("config error, {text} takes no `{key}`");
-            let help = format!("remove it; it is for {}", takers.join(", "));
+            let fix = match key {
+                "burst" if fields.get("algorithm").is_none() => "add `algorithm: gcra`",
+                _ => "remove it",
+            };
+            let help = format!("{fix}; it is for {}", takers.join(", "));
             self.error(node.position, message, &node.shown(), &help);
         }
         Some(algorithm)

@@ -1,5 +1,6 @@
 //! The keys of one limit, as they are read and, without their places, as patches change them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::super::Reader;
@@ -7,29 +8,33 @@ use super::MAX_LIMITS;
 use crate::model::keys::Section;
 use crate::overlay::patch::{KeyNodes, LimitMaps};
 use crate::syntax::position::Position;
-use crate::syntax::tree::{Content, Node};
+use crate::syntax::tree::{Content, Node, Value};
 use weir_limit::{Calendar, Micros, Unit};
 
 pub(in super::super) struct Fields<'n> {
     pub position: Position,
-    nodes: BTreeMap<&'static str, &'n Node<'n>>,
+    nodes: Nodes<'n>,
     /// Whether the limit is an item of `rate_limits`.
     pub listed: bool,
     /// Whether a key is unknown: it may be a missing one, misspelled.
     pub has_unknown: bool,
+    /// Whether its `rate` is invalid, so that the limit has no number and no period.
+    pub has_invalid_rate: bool,
 }
 
+type Nodes<'n> = BTreeMap<&'static str, Cow<'n, Node<'n>>>;
+
 impl<'n> Fields<'n> {
-    fn new(position: Position, nodes: BTreeMap<&'static str, &'n Node<'n>>) -> Fields<'n> {
-        Fields { position, nodes, listed: false, has_unknown: false }
+    fn new(position: Position, nodes: Nodes<'n>) -> Fields<'n> {
+        Fields { position, nodes, listed: false, has_unknown: false, has_invalid_rate: false }
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &'n Node<'n>)> {
-        self.nodes.iter().map(|(key, node)| (*key, *node))
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &Node<'n>)> {
+        self.nodes.iter().map(|(key, node)| (*key, &**node))
     }
 
-    pub fn get(&self, key: &str) -> Option<&'n Node<'n>> {
-        self.nodes.get(key).copied()
+    pub fn get(&self, key: &str) -> Option<&Node<'n>> {
+        self.nodes.get(key).map(|node| &**node)
     }
 
     /// Returns the position of a key's value, or of the limit if the key is absent.
@@ -43,7 +48,7 @@ impl<'n> Fields<'n> {
 }
 
 impl Reader<'_> {
-    /// Collects the keys of a limit. Later nodes override earlier ones.
+    /// Collects the keys of a limit, those of the long form for `rate`. Later nodes override earlier ones.
     pub(super) fn limit_fields<'n>(
         &mut self,
         nodes: &[&'n Node<'n>],
@@ -52,7 +57,8 @@ impl Reader<'_> {
     ) -> Fields<'n> {
         let mut fields = BTreeMap::new();
         for node in nodes {
-            fields.extend(self.fields(node, section));
+            let read = self.fields(node, section).into_iter();
+            fields.extend(read.map(|(key, node)| (key, Cow::Borrowed(node))));
         }
         let is_unknown = |(key, _): &(Node<'_>, Node<'_>)| {
             !key.is_merge_key() && key.text().is_some_and(|key| !fields.contains_key(key))
@@ -60,7 +66,24 @@ impl Reader<'_> {
         let has_unknown = nodes.iter().any(
             |node| matches!(node.content(), Content::Map(items) if items.iter().any(is_unknown)),
         );
-        Fields { position, nodes: fields, listed: section == Section::ListedLimit, has_unknown }
+        let has_invalid_rate = self.lengthen(&mut fields).is_none();
+        let listed = section == Section::ListedLimit;
+        Fields { position, nodes: fields, listed, has_unknown, has_invalid_rate }
+    }
+
+    /// Replaces `rate` by the keys of the long form; none after an error. It stays where it is an error by itself:
+    /// in an unlimited rule and for an algorithm without a period.
+    fn lengthen<'n>(&mut self, fields: &mut Nodes<'n>) -> Option<()> {
+        let has = |key, value| fields.get(key).is_some_and(|node| node.value() == Some(value));
+        if has("unlimited", Value::Bool(true)) || has("algorithm", Value::Text("concurrency")) {
+            return Some(());
+        }
+        let Some(rate) = fields.remove("rate") else { return Some(()) };
+        let others: Vec<&str> = fields.keys().copied().collect();
+        for (key, node) in self.long_form(&rate, &others)? {
+            fields.insert(key, Cow::Owned(node));
+        }
+        Some(())
     }
 
     /// Reads a number, or returns `default` if the key is absent; none if the key cannot have it.
@@ -100,21 +123,22 @@ impl Reader<'_> {
 
     fn key_nodes<'n>(&mut self, nodes: &[&'n Node<'n>], section: Section) -> KeyNodes<'n> {
         let fields = self.limit_fields(nodes, Position::in_text(1, 1), section);
-        fields.nodes.into_iter().map(|(key, node)| (key, node.clone())).collect()
+        fields.nodes.into_iter().map(|(key, node)| (key, node.into_owned())).collect()
     }
 
     /// Checks the keys of limits that a patch sets, as far as it is possible without a rule.
     pub(in crate::read) fn check_limit_keys(&mut self, position: Position, keys: &KeyNodes<'_>) {
         let set = keys.iter().filter(|(_, node)| !node.is_null());
-        let set: BTreeMap<&'static str, &Node<'_>> = set.map(|(key, node)| (*key, node)).collect();
-        let fields = Fields::new(position, set.clone());
-        for (key, node) in set {
+        let set = set.map(|(key, node)| (*key, Cow::Borrowed(node))).collect();
+        let fields = Fields::new(position, set);
+        for (key, node) in fields.iter() {
             match key {
                 "algorithm" => _ = self.algorithm_name(&fields),
                 "unit" => {
                     let unit = self.string(node, key);
                     if node.text().is_some() && Unit::from_name(&unit).is_none() {
-                        self.unit(&Fields::new(position, BTreeMap::from([(key, node)])), &unit);
+                        let unit_alone = BTreeMap::from([(key, Cow::Borrowed(node))]);
+                        self.unit(&Fields::new(position, unit_alone), &unit);
                     }
                 }
                 "period" => _ = self.unit(&fields, ""),
@@ -126,6 +150,11 @@ impl Reader<'_> {
                         let help = "write an IANA name such as Europe/Berlin";
                         self.error(node.position, message, &zone, help);
                     }
+                }
+                "starts" => {
+                    let calendar = |unit| Calendar::new(unit, "UTC").ok();
+                    let calendars = [Unit::Month, Unit::Week, Unit::Day].into_iter();
+                    self.starts(node, calendars.filter_map(calendar));
                 }
                 "replaces" => {
                     for item in self.maps(node, key) {

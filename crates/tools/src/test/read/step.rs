@@ -4,6 +4,7 @@ use super::super::file::{DescriptorSpec, Step};
 use super::super::report::duration_text;
 use super::{Defaults, MAX_REQUESTS, expect};
 use weir_common::descriptor::DescriptorArg;
+use weir_common::rate::Rate;
 use weir_limit::{Micros, SECOND, Unit};
 use weir_limiter::{BudgetStep, Override};
 use weir_rules::tree::{Content, Node};
@@ -22,7 +23,7 @@ pub(super) static DESCRIPTOR: Section =
 pub(super) static ENTRY: Section = Section { what: "an entry", keys: &["key", "value"] };
 pub(super) static LIMIT: Section = Section {
     what: "`limit` of a descriptor",
-    keys: &["requests_per_unit", "unit", "unit_multiplier"],
+    keys: &["rate", "requests_per_unit", "unit", "unit_multiplier"],
 };
 
 const MAX_REPEAT: u32 = 1_000_000;
@@ -246,7 +247,34 @@ fn limit(reader: &mut Reader<'_>, node: &Node<'_>) -> Option<Override> {
         (Unit::Week.name(), 7),
     ];
     let (mut requests_per_unit, mut unit, mut unit_multiplier) = (None, None, None);
-    for (key, value) in reader.fields(node, &LIMIT) {
+    let fields = reader.fields(node, &LIMIT);
+    if let Some((_, value)) = fields.iter().find(|(key, _)| *key == "rate") {
+        let rate = match value.text().unwrap_or_default().parse::<Rate>() {
+            Ok(rate) => rate,
+            Err(help) => {
+                reader.invalid(value, "rate", &help.to_string());
+                return None;
+            }
+        };
+        if let Some((other, _)) = fields.iter().find(|(key, _)| *key != "rate") {
+            let help = "remove one of the two: a rate is the number and the period";
+            reader.error(
+                value.position,
+                &value.shown(),
+                format_args!("both `rate` and `{other}`"),
+                help,
+            );
+        }
+        let (unit, multiplier) = Unit::of_seconds(rate.per.seconds())?;
+        let unit =
+            units.iter().find(|(name, _)| *name == unit.name()).map(|(_, number)| *number)?;
+        return Some(Override {
+            requests_per_unit: rate.n,
+            unit,
+            unit_multiplier: Some(multiplier),
+        });
+    }
+    for (key, value) in fields {
         match key {
             "requests_per_unit" => {
                 requests_per_unit = Some(reader.number(value, key, 0..=u32::MAX)?);
@@ -261,7 +289,7 @@ fn limit(reader: &mut Reader<'_>, node: &Node<'_>) -> Option<Override> {
         }
         (requests_per_unit, _) => {
             let key = if requests_per_unit.is_none() { "requests_per_unit" } else { "unit" };
-            let help = "write `{requests_per_unit: 10, unit: minute}`";
+            let help = "write `{rate: 10/m}`";
             reader.missing(node, &LIMIT, key, help);
             None
         }

@@ -32,6 +32,7 @@ tests:
       - {descriptors: [{entries: [{value: x}], limit: {unit: fortnight}}], expect: {}}
       - {repeat: 3, descriptors: [a=, b=], expect: {ok: 2, over: 2, reset: 1ms, retry: soon, statuses: [{}]}}
       - {domain: [], at: 51y, at: 1s, expect: {headers: [], remaining: none}}
+      - {descriptors: [{entries: a=, limit: {rate: 10 rps}}, {entries: a=, limit: {rate: 1/s, unit: day}}]}
       - {at: 20000d, descriptors: [a=]}
 ";
     let expected = "\
@@ -70,7 +71,9 @@ tests:
 17:31: `at` is repeated
 17:57: `headers` is an empty list
 17:72: `remaining` is 'none'
-18:9: the step ends too late";
+18:52: `rate` is '10 rps'
+18:90: both `rate` and `unit`
+19:9: the step ends too late";
     assert_eq!(errors(text).join("\n"), expected);
 }
 

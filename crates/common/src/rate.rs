@@ -1,0 +1,215 @@
+//! Rates as people write them: `10/s`, `300/15m`, `5000/month`.
+
+use std::fmt::{self, Display};
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+use crate::duration::{exact, read_duration};
+use weir_limit::{Limit, MAX_PERIOD_SECONDS, Unit};
+
+/// A number of hits per period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rate {
+    pub n: u32,
+    pub per: Per,
+}
+
+/// The period of a rate. Only a unit follows the calendar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Per {
+    Unit(Unit),
+    /// One second to 100 years.
+    Seconds(u64),
+}
+
+/// What to write instead of a text that is not a rate.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct RateError(String);
+
+impl Rate {
+    /// Returns the rate of a limit; none if it has no period.
+    pub fn of(limit: &Limit) -> Option<Rate> {
+        let per = match (limit.unit?, limit.unit_multiplier) {
+            (unit, 1) => Per::Unit(unit),
+            (unit, multiplier) => Per::Seconds(unit.seconds() * u64::from(multiplier)),
+        };
+        Some(Rate { n: limit.requests_per_unit, per })
+    }
+}
+
+impl Per {
+    pub fn seconds(self) -> u64 {
+        match self {
+            Per::Unit(unit) => unit.seconds(),
+            Per::Seconds(seconds) => seconds,
+        }
+    }
+
+    fn read(text: &str) -> Option<Per> {
+        if let Some(unit) = unit(text) {
+            return Some(Per::Unit(unit));
+        }
+        let time = read_duration(text).filter(|time| time.subsec_nanos() == 0)?;
+        let seconds = time.as_secs();
+        (1..=MAX_PERIOD_SECONDS).contains(&seconds).then_some(Per::Seconds(seconds))
+    }
+}
+
+impl FromStr for Rate {
+    type Err = RateError;
+
+    fn from_str(text: &str) -> Result<Rate, RateError> {
+        let parts = text.split_once('/');
+        let rate = parts
+            .and_then(|(n, per)| Some(Rate { n: number(n.trim())?, per: Per::read(per.trim())? }));
+        rate.ok_or_else(|| RateError(help(text)))
+    }
+}
+
+/// Writes a rate as it is read.
+impl Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.n, self.per)
+    }
+}
+
+impl Display for Per {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Per::Unit(unit) => f.write_str(short(unit)),
+            Per::Seconds(seconds) => f.write_str(&exact(Duration::from_secs(seconds))),
+        }
+    }
+}
+
+impl Serialize for Rate {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Reads a decimal number, with underscores as in YAML. A leading zero would be octal there.
+fn number(text: &str) -> Option<u32> {
+    let is_decimal = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_')
+        && !text.starts_with('_')
+        && (text == "0" || !text.starts_with('0'));
+    text.replace('_', "").parse().ok().filter(|_| is_decimal)
+}
+
+/// Reads a unit: `s`, `sec`, `second`, `seconds`. A lone letter is in lower case: `M` might be a month.
+fn unit(word: &str) -> Option<Unit> {
+    let lower = word.to_ascii_lowercase();
+    match lower.strip_suffix('s').unwrap_or(&lower) {
+        "sec" => Some(Unit::Second),
+        "min" => Some(Unit::Minute),
+        name => Unit::ALL.into_iter().find(|unit| unit.name() == name || short(*unit) == word),
+    }
+}
+
+fn short(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Second => "s",
+        Unit::Minute => "m",
+        Unit::Hour => "h",
+        Unit::Day => "d",
+        Unit::Week => "w",
+        Unit::Month | Unit::Year => unit.name(),
+    }
+}
+
+/// Returns what to write instead: for `10 per second` or `10r/s` the rate that is meant.
+fn help(text: &str) -> String {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
+    let (n, rest) = text.split_at(end);
+    let mut words = rest.split(|c: char| !c.is_ascii_alphabetic()).rev();
+    let meant = words.find_map(|word| unit(word.strip_prefix("rp").unwrap_or(word)));
+    match (number(n), meant) {
+        (Some(n), Some(unit)) if !rest.contains(|c: char| c.is_ascii_digit()) => {
+            format!("write `{n}/{}`", short(unit))
+        }
+        (Some(n), _) if rest.is_empty() => {
+            format!("write the period too, such as `{n}/s`, `{n}/15m` or `{n}/month`")
+        }
+        _ => "write a whole number and a period, such as 10/s, 300/15m or 5000/month; a period is \
+              s, m, h, d, w, month, year, or whole seconds from 1s to 100 years"
+            .to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_read_as_people_write_them_and_written_back() {
+        for (text, shown, seconds) in [
+            ("10/s", "10/s", 1),
+            ("10 / second", "10/s", 1),
+            ("10/Seconds", "10/s", 1),
+            ("10/secs", "10/s", 1),
+            ("1_000/m", "1000/m", 60),
+            ("0/min", "0/m", 60),
+            ("7/hours", "7/h", 3_600),
+            ("800/d", "800/d", 86_400),
+            ("4294967295/w", "4294967295/w", 604_800),
+            ("5000/month", "5000/month", 30 * 86_400),
+            ("5000/Years", "5000/year", 365 * 86_400),
+            ("300/15m", "300/15m", 900),
+            ("300/1h30m", "300/1h30m", 5_400),
+            ("300/1.5m", "300/1m30s", 90),
+            ("1/36500d", "1/36500d", MAX_PERIOD_SECONDS),
+        ] {
+            let rate: Rate = text.parse().unwrap_or_else(|help| panic!("{text}: {help}"));
+            assert_eq!((rate.to_string().as_str(), rate.per.seconds()), (shown, seconds));
+            assert_eq!(shown.parse(), Ok(rate));
+        }
+    }
+
+    #[test]
+    fn other_texts_have_a_fix() {
+        for (text, fix) in [
+            ("10 per second", "write `10/s`"),
+            ("10r/s", "write `10/s`"),
+            ("600 rpm", "write `600/m`"),
+            ("10 requests every Minute", "write `10/m`"),
+            ("5 a month", "write `5/month`"),
+            ("10", "write the period too, such as `10/s`, `10/15m` or `10/month`"),
+        ] {
+            assert_eq!(text.parse::<Rate>().unwrap_err().to_string(), fix, "{text}");
+        }
+        let general = [
+            "",
+            "/",
+            "/s",
+            "10/",
+            "s/10",
+            "0.5/s",
+            "-1/s",
+            "+1/s",
+            "1e3/s",
+            "010/s",
+            "_1/s",
+            "0x10/s",
+            "1,000/s",
+            "10k/s/m/2",
+            "4294967296/s",
+            "10/M",
+            "10/fortnight",
+            "10/100ms",
+            "10/0s",
+            "10/90",
+            "10/15 minutes",
+            "1/36501d",
+            "1/2w",
+            "10//s2",
+        ];
+        for text in general {
+            let help = text.parse::<Rate>().unwrap_err().to_string();
+            assert!(help.starts_with("write a whole number and a period, such as 10/s"), "{text}");
+        }
+    }
+}
