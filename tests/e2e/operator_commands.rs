@@ -250,7 +250,11 @@ async fn limits_are_changed_and_clients_exempted() {
     let line = "\nhelp: weir limit -d shop api_key=k --n 9 --limit monthly, or --limit yearly\n";
     assert!(ran.err.ends_with(line), "{}", ran.err);
     good(&weir, "limit -d shop api_key=k --n 9 --limit monthly");
-    good(&weir, "limit -d shop api_key=k --n 99 --limit yearly");
+    let ran = at(weir.debug, "limit -d shop api_key=k --rate 9/m --limit yearly");
+    let other = "the period of its limit is year, not m, which would start the counts over: write 4730400/year\n";
+    assert!(ran.code == Some(1) && ran.err.contains(other), "{}", ran.err);
+    let limit = good(&weir, "limit -d shop api_key=k --rate 99/365d --limit yearly");
+    assert!(limit.contains("action:  limit 99/365d (yearly)\n"), "{limit}");
     let state = good(&weir, "state -d shop api_key=k");
     assert!(state.contains("9 per month") && state.contains("99 per year"), "{state}");
     let ran = at(weir.debug, "limit -d shop api_key=k --n 98 --limit yearly");

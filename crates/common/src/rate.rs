@@ -142,6 +142,8 @@ fn help(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -166,6 +168,18 @@ mod tests {
             let rate: Rate = text.parse().unwrap_or_else(|help| panic!("{text}: {help}"));
             assert_eq!((rate.to_string().as_str(), rate.per.seconds()), (shown, seconds));
             assert_eq!(shown.parse(), Ok(rate));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_rate_that_is_written_back_or_has_a_fix(
+            text in "\\PC{0,12}|[0-9_]{1,11} ?/ ?[0-9]{0,3}[a-zA-Z]{0,7}",
+        ) {
+            match text.parse::<Rate>() {
+                Ok(rate) => prop_assert_eq!(rate.to_string().parse::<Rate>(), Ok(rate)),
+                Err(help) => prop_assert!(help.to_string().starts_with("write ")),
+            }
         }
     }
 

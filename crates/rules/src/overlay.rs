@@ -97,8 +97,13 @@ fn render_all(files: &[RuleFile], problems: &[Problem], omitted: Omitted) -> Str
 }
 
 fn parse(files: &[RuleFile], options: &Options, problems: &mut Problems) -> Vec<Patch> {
-    // What months are is known where the rules are.
-    let options = Options { calendar_months: false, lint: false, ..options.clone() };
+    // What months are is known where the rules are. The reference has no overlays.
+    let options = Options {
+        calendar_months: false,
+        lint: false,
+        rejects_ignored_shadow_mode: true,
+        ..options.clone()
+    };
     let (mut patches, previous) = (Vec::new(), Previous::default());
     for file in files {
         problems.start_file();

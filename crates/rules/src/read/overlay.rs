@@ -199,10 +199,13 @@ impl Reader<'_> {
         for (key, value) in entries {
             let Some(name) = self.key(key) else { continue };
             if name == "rate_limit" && is_part_of_limit(value) {
-                for (name, value) in self.fields(value, Section::Limit) {
-                    replace(&mut patch.limit_keys, name, value);
+                let part = self.fields(value, Section::Limit);
+                // Without a key of a limit, what it misses is reported below.
+                let is_done = !part.is_empty() || self.problems.has_errors();
+                part.iter().for_each(|(name, value)| replace(&mut patch.limit_keys, name, value));
+                if is_done {
+                    continue;
                 }
-                continue;
             }
             if let Some(help) = Key::find(&name).and_then(place_of_misplaced) {
                 self.error(key.position, format!("`{name}` in `set`"), &name, help);
@@ -217,7 +220,8 @@ impl Reader<'_> {
                 Some(("rates", _)) => {
                     let list =
                         if value.is_null() { Some(value.clone()) } else { self.rates(value) };
-                    limits.extend(list.map(|list| ("rate_limits", key.position, list)));
+                    limits.retain(|(known, _, _)| *known != "rates");
+                    limits.extend(list.map(|list| ("rates", key.position, list)));
                     continue;
                 }
                 Some(("rate", _)) => {
@@ -293,9 +297,10 @@ impl Reader<'_> {
             patch.limits = Some(None);
             return;
         };
-        if limits.next().is_some() {
+        if let Some((other, ..)) = limits.next() {
             let help = "each replaces the limits of the rule: remove one";
-            self.error(position, "both `rate_limit` and `rate_limits`", "", help);
+            let message = format!("both `{}` and `{}`", name.min(other), name.max(other));
+            self.error(position, message, "", help);
         }
         let nodes = match *name {
             "rate_limit" => (vec![node], None),

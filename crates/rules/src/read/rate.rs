@@ -100,7 +100,9 @@ impl Reader<'_> {
                 let help = match failed {
                     Some(Err(error)) => error.to_string(),
                     _ if node.items().is_some() => "write several limits as `rates`".to_owned(),
-                    _ => "write a text such as `rate: 10/s`".to_owned(),
+                    _ => "write a text such as 10/s; a limit with other keys is a `rate_limit`, or an item of \
+                          `rate_limits`"
+                        .to_owned(),
                 };
                 let what = if node.is_null() { "empty".to_owned() } else { node.described() };
                 let message = format!("config error, `rate` is {what}");

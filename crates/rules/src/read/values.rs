@@ -142,6 +142,11 @@ impl Reader<'_> {
                             "replaces" if item.text().is_some() => {
                                 format!("write `- name: {text}`")
                             }
+                            "rate_limits" => {
+                                "write each item as `- rate: 10/s`, or `rates: [10/s]` \
+                                              instead"
+                                    .to_owned()
+                            }
                             _ => format!("write each item of `{field}` as `- key: value`"),
                         };
                         self.error(item.position, message, &text, &help);

@@ -187,6 +187,8 @@ fn patches_change_the_keys_that_a_rate_stands_for() {
 fn invalid_rates_are_rejected_with_a_fix() {
     const GENERAL: &str = "write a whole number and a period, such as 10/s, 300/15m or 5000/month; \
         a period is s, m, h, d, w, month, year, or whole seconds from 1s to 100 years";
+    const MAP: &str = "write a text such as 10/s; a limit with other keys is a `rate_limit`, or an item of \
+        `rate_limits`";
     const BOTH: &str = "remove one of the two: `rate: 10/s` is the number and the period";
     const LISTED: &str =
         "remove one of the two, or write all limits in `rate_limits`, each as `- rate: 10/s`";
@@ -204,7 +206,13 @@ fn invalid_rates_are_rejected_with_a_fix() {
         ("rate: ", &format!("config error, `rate` is empty | {GENERAL}")),
         ("rates: ", &format!("config error, `rates` is empty | {RATES}")),
         ("rate: [10/s, 800/d]", "config error, `rate` is a list | write several limits as `rates`"),
-        ("rate: { n: 1 }", "config error, `rate` is a map | write a text such as `rate: 10/s`"),
+        ("rate: { n: 1 }", &format!("config error, `rate` is a map | {MAP}")),
+        ("rates: [{ rate: 10/s, burst: 5 }]", &format!("config error, `rate` is a map | {MAP}")),
+        (
+            "rate_limits: [10/s]",
+            "config error, yaml file contains list of type other than map: 10/s | write each item as \
+             `- rate: 10/s`, or `rates: [10/s]` instead",
+        ),
         ("rates: 10/s", &format!("config error, `rates` is `10/s` | {RATES}")),
         ("rates: []", &format!("config error, 0 items in `rates` | {RATES}")),
         (

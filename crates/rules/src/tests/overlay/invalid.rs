@@ -85,6 +85,29 @@ fn each_error_is_reported_at_its_place() {
         (set("{ metadata: 1 }"), "1:41: error: error parsing metadata: it is not a map"),
         (set("{ replaces: [{}] }"), "1:42: error: should not have an empty replaces entry"),
         (set("{ rate_limit: { unit: x } }"), "1:51: error: invalid rate limit unit 'x'"),
+        (set("{ rate_limit: {} }"), "1:43: error: invalid rate limit unit ''"),
+        (set("{ rate_limit: { brust: 1 } }"), "1:45: error: config error, unknown key 'brust'"),
+        (
+            set("{ rate_limit: { shadow_mode: true } }"),
+            "1:45: error: config error, 'shadow_mode' in `rate_limit` has no effect",
+        ),
+        (
+            set("{ rate_limit: { rate: 1/s, shadow_mode: true } }"),
+            "1:56: error: config error, 'shadow_mode' in `rate_limit` has no effect",
+        ),
+        (set("{ rate_limit: { burst: -1 } }"), "1:52: error: error loading config file: cannot"),
+        (set("{ rate: 1 rps }"), "1:37: error: config error, `rate` is `1 rps`"),
+        (set("{ rate: 1/s, unit: day }"), "1:37: error: config error, both `rate` and `unit`"),
+        (
+            set("{ rate: 1/s, rate_limit: { period: 1d } }"),
+            "1:42: error: `rate` beside `rate_limit`",
+        ),
+        (set("{ rates: 1/s }"), "1:38: error: config error, `rates` is `1/s`"),
+        (set("{ rates: [1/s], burst: 1 }"), "1:31: error: `burst` beside `rates`"),
+        (
+            set("{ rates: [1/s], rate_limits: [{ unit: day }] }"),
+            "1:31: error: both `rate_limits` and `rates`",
+        ),
         (set("{ rate_limits: [] }"), "1:44: error: config error, 0 items in `rate_limits`"),
         (
             set("{ rate_limits: [{ unit: day }], burst: 1 }"),
