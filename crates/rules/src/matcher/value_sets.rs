@@ -85,10 +85,8 @@ impl ValueSets {
     }
 
     /// Finds the item of `values` that is a value as text.
+    #[inline(never)]
     fn text_item(&self, children: &[Child], key: &str, value: &str) -> Option<FoundInSet> {
-        if self.items.is_empty() {
-            return None;
-        }
         let is_item = |item: &(u32, u32)| item_entry(children, item) == (key, value);
         let &(child, item) = self.items.find(hash(&[key, "_", value]), is_item)?;
         let is_network = children[child as usize].items()[item as usize].network.is_some();
@@ -146,7 +144,9 @@ impl ValueSets {
         if let Some(list) = self.name_of_list(children, key, value) {
             return Some(list);
         }
-        if let Some(item) = self.text_item(children, key, value) {
+        if !self.items.is_empty()
+            && let Some(item) = self.text_item(children, key, value)
+        {
             return Some(item);
         }
         let of_key = self.by_key.get(key)?;

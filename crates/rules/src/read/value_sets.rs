@@ -91,6 +91,7 @@ impl Reader<'_> {
                 let help = "remove one of the two: a value of a key has one rule on its level";
                 let problem = self.problem(node.position, message, &item.text, help);
                 self.problems.push(problem.with_first(first));
+                continue;
             }
             items.push(item);
         }
