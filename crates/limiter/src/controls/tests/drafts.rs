@@ -207,7 +207,7 @@ async fn a_limit_that_fits_no_rule_is_rejected() {
 fn a_rate_is_a_number_with_a_period() {
     let read = |limit: &str| {
         let body = format!(r#"{{"domain":"d","entries":[],"action":"limit","limit":{limit}}}"#);
-        Draft::read(body.as_bytes()).map_err(|error| error.error)
+        Draft::read(body.as_bytes(), None).map_err(|error| error.error)
     };
     let draft = read(r#"{"rate":"1_000 / min","burst":5}"#).unwrap();
     let rate = "1000/m".parse().ok();
