@@ -248,7 +248,7 @@ fn the_ways_of_a_request_are_listed_and_short() {
     let in_memory = Recorded::start(&valgrind, &[], None).way_of_request();
     let block = Recorded::start(&valgrind, &OF_BLOCK, None).way_of_block(&valgrind);
     let [in_command, in_service]: [Files; 2] =
-        block.map(|files| files.into_iter().filter(is_of_block).collect());
+        block.map(|files| files.into_iter().filter(|file| is_of_block(file)).collect());
     let server = Server::start();
     let in_redis = Recorded::start(&valgrind, &[], Some(&server)).way_of_request();
 
@@ -279,7 +279,7 @@ fn the_ways_of_a_request_are_listed_and_short() {
 }
 
 /// Whether a file is of the rooms that `weir block` is about.
-fn is_of_block(file: &String) -> bool {
+fn is_of_block(file: &str) -> bool {
     ["crates/tools/", "crates/limiter/src/controls/", "src/http"]
         .iter()
         .any(|room| file.starts_with(room))

@@ -25,6 +25,16 @@ pub(crate) enum Step {
 }
 
 impl Step {
+    /// Returns the step of an entry in `key=value,key2`, where `**` is any number of entries.
+    pub fn of_text((key, value): (String, Option<String>)) -> Step {
+        match (key.as_str(), value) {
+            ("**", None) => Step::Any,
+            (key, value) => {
+                Step::Entry { key: Glob::new(key), value: value.map(|value| Glob::new(&value)) }
+            }
+        }
+    }
+
     fn matches(&self, key: &str, value: &str) -> bool {
         match self {
             Step::Any => false,

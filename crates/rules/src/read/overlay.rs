@@ -8,6 +8,7 @@ use crate::overlay::patch::{KeyNodes, MAX_ENTRIES, MAX_PATCHES, Patch, Step};
 use crate::syntax::position::{Origin, Position};
 use crate::syntax::problem::Severity;
 use crate::syntax::tree::{Content, Node, Style, Value};
+use weir_common::descriptor::RuleDescriptorArg;
 use weir_common::glob::Glob;
 use weir_common::suggest::nearest;
 
@@ -149,7 +150,18 @@ impl Reader<'_> {
     }
 
     fn steps(&mut self, list: &Node<'_>) -> Vec<Step> {
-        let count = list.items().map(<[_]>::len);
+        let text = list.text().filter(|_| !list.is_null());
+        let of_text = match text.map(str::parse::<RuleDescriptorArg>).transpose() {
+            Ok(of_text) => of_text,
+            Err(error) => {
+                self.error(list.position, "invalid `entries`", &list.shown(), &error);
+                return Vec::new();
+            }
+        };
+        let count = match &of_text {
+            Some(RuleDescriptorArg(entries)) => Some(entries.len()),
+            None => list.items().map(<[_]>::len),
+        };
         if let Some(count) = count.filter(|count| !(1..=MAX_ENTRIES).contains(count)) {
             let message = format!("{count} items in `entries`");
             let help =
@@ -157,7 +169,10 @@ impl Reader<'_> {
             self.error(list.position, message, "", &help);
             return Vec::new();
         }
-        self.maps(list, "entries").into_iter().map(|item| self.step(item)).collect()
+        match of_text {
+            Some(RuleDescriptorArg(entries)) => entries.into_iter().map(Step::of_text).collect(),
+            None => self.maps(list, "entries").into_iter().map(|item| self.step(item)).collect(),
+        }
     }
 
     fn step(&mut self, node: &Node<'_>) -> Step {

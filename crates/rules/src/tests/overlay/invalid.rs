@@ -49,6 +49,8 @@ fn each_error_is_reported_at_its_place() {
             "1:30: error: error loading config file: cannot use a list as text",
         ),
         (by("{ entries: [] }"), "1:31: error: 0 items in `entries`"),
+        (by("{ entries: '=x' }"), "1:31: error: invalid `entries`"),
+        (by("{ entries: 'a,,b' }"), "1:31: error: invalid `entries`"),
         (by("{ entries: [{}] }"), "1:32: error: an entry of `match` has no key"),
         (by("{ entries: [{ value: x }] }"), "1:32: error: an entry of `match` has no key"),
         (

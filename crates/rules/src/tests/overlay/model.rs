@@ -60,6 +60,17 @@ fn yaml(items: &[Item]) -> String {
     format!("[{}]", items.collect::<Vec<_>>().join(", "))
 }
 
+/// The same as `key=value,key2`; none if that means something else.
+fn text(items: &[Item]) -> Option<String> {
+    let items = items.iter().map(|item| match item {
+        None => Some("**".to_owned()),
+        Some((key, None)) => Some(key.clone()).filter(|key| key != "**"),
+        Some((_, Some(value))) if value.is_empty() => None,
+        Some((key, Some(value))) => Some(format!("{key}={value}")),
+    });
+    Some(format!("'{}'", items.collect::<Option<Vec<_>>>()?.join(",")))
+}
+
 /// The lines of the patches that changed a rule.
 fn lines(rule: &Rule) -> Vec<u32> {
     rule.patches.iter().filter_map(|origin| origin.position.line()).collect()
@@ -78,10 +89,16 @@ proptest! {
         ),
     ) {
         let mut text = "patches:\n".to_owned();
+        let mut of_text = text.clone();
         for items in &patches {
-            text += &format!("- {{ match: {{ entries: {} }}, set: {{ name: n }} }}\n", yaml(items));
+            let maps = yaml(items);
+            let written = self::text(items).unwrap_or_else(|| maps.clone());
+            text += &format!("- {{ match: {{ entries: {maps} }}, set: {{ name: n }} }}\n");
+            of_text += &format!("- {{ match: {{ entries: {written} }}, set: {{ name: n }} }}\n");
         }
         let (set, report) = patched(&rules(), &text);
+        let (same, _) = patched(&rules(), &of_text);
+        prop_assert!(set.rules().map(lines).eq(same.rules().map(lines)), "{}\n{}", text, of_text);
         let mut matched = vec![false; patches.len()];
         for rule in set.rules() {
             let path: Vec<_> = rule.entries().collect();

@@ -182,8 +182,8 @@ fn descriptors(reader: &mut Reader<'_>, list: &Node<'_>) -> Vec<DescriptorSpec> 
 
 fn descriptor(reader: &mut Reader<'_>, node: &Node<'_>) -> DescriptorSpec {
     let mut read = DescriptorSpec::default();
-    if let Content::Scalar(_) = node.content() {
-        read.entries = entries_of_text(reader, node);
+    if !matches!(node.content(), Content::Map(_)) {
+        read.entries = entries(reader, node);
         return read;
     }
     let mut has_entries = false;
@@ -191,10 +191,7 @@ fn descriptor(reader: &mut Reader<'_>, node: &Node<'_>) -> DescriptorSpec {
         match key {
             "entries" => {
                 has_entries = true;
-                read.entries = match value.content() {
-                    Content::List(items) => items.iter().map(|item| entry(reader, item)).collect(),
-                    _ => entries_of_text(reader, value),
-                };
+                read.entries = entries(reader, value);
             }
             "hits" => read.hits = reader.number(value, key, 0..=u32::MAX).map(u64::from),
             "refund" => read.refund = reader.bool(value, key).unwrap_or_default(),
@@ -206,6 +203,14 @@ fn descriptor(reader: &mut Reader<'_>, node: &Node<'_>) -> DescriptorSpec {
         reader.missing(node, &DESCRIPTOR, "entries", help);
     }
     read
+}
+
+/// Reads entries as text or as a list of maps.
+fn entries(reader: &mut Reader<'_>, node: &Node<'_>) -> Vec<(String, String)> {
+    match node.content() {
+        Content::List(items) => items.iter().map(|item| entry(reader, item)).collect(),
+        _ => entries_of_text(reader, node),
+    }
 }
 
 /// Reads `key=value,key2=value2`.
