@@ -1,4 +1,5 @@
-//! Time of a look-up by the number of exact rules, by depth, and by the number of wildcards on one level.
+//! Time of a look-up by the number of exact rules, by depth, by the number of wildcards on one level, and by the number of
+//! items of `values`.
 //!
 //! The first should hardly grow (a larger table has more cache misses), the second in proportion to the
 //! depth, the third in proportion to the wildcards tried.
@@ -81,6 +82,27 @@ fn wildcards(c: &mut Criterion) {
     group.finish();
 }
 
+/// The items of one `values`, half of them networks: the time should hardly grow with their number.
+fn values(c: &mut Criterion) {
+    let mut group = c.benchmark_group("values of one rule");
+    for count in [1, 1_000] {
+        let items = (0..count)
+            .flat_map(|i| [format!("user-{i}"), format!("10.{}.{}.0/24", i / 256, i % 256)]);
+        let items: Vec<String> = items.collect();
+        let set = rules(&format!("- {{ key: user, values: [{}], {LIMIT} }}\n", items.join(", ")));
+        let domain = set.domain("bench").expect("it was compiled");
+        let sent: Vec<String> = items.iter().map(|item| item.replace(".0/24", ".7")).collect();
+        let mut next = sent.iter().cycle();
+        group.bench_function(BenchmarkId::from_parameter(count), |b| {
+            b.iter(|| {
+                let value = next.next().map_or("", |value| value);
+                assert!(domain.find(black_box(&[("user", value)])).is_some());
+            });
+        });
+    }
+    group.finish();
+}
+
 fn short() -> Criterion {
     Criterion::default()
         .warm_up_time(Duration::from_millis(500))
@@ -90,6 +112,6 @@ fn short() -> Criterion {
 criterion_group! {
     name = matcher;
     config = short();
-    targets = exact_rules, depth, wildcards
+    targets = exact_rules, depth, wildcards, values
 }
 criterion_main!(matcher);

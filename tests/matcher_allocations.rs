@@ -41,6 +41,9 @@ descriptors:
     group: { v6: 64 }
     rate_limit: { unit: day, requests_per_unit: 1 }
   - key: ip
+    values: [bob, c*l, 192.0.2.7]
+    rate_limit: { unit: day, requests_per_unit: 1 }
+  - key: ip
     values_file: blocked.txt
     rate_limit: { unit: day, requests_per_unit: 1 }
 ";
@@ -64,6 +67,9 @@ descriptors:
         (&[("ip", "203.0.113.7")], true),
         (&[("ip", "0:0::1")], true),
         (&[("ip", "ann")], true),
+        (&[("ip", "bob")], true),
+        (&[("ip", "carol")], true),
+        (&[("ip", "192.0.2.7:80")], true),
         (&[("ip", "192.0.2.1")], false),
         (&[("ip", long.as_str())], false),
         (&[("other", "/a")], false),

@@ -80,6 +80,8 @@ fn memory_for_files_is_limited_by_their_size() {
     let anchor = "descriptors: [{key: a, rate_limit: &l {unit: day}}, ";
     let long = "x".repeat(SIZE / 20);
     let value = format!("domain: d\ndescriptors: [{{key: a, value: &v {long}}}, ");
+    let items: String = (0..SIZE / 60).map(|i| format!("{i},")).collect();
+    let listed = format!("domain: d\ndescriptors: [{{key: a, values: &v [{items}]}}, ");
     let aliased = format!("domain: d\ndescriptors: [{{key: a, metadata: &m {{a: {long}}}}}, ");
     let files = [
         ("bad keys", repeated("{", of("a,"), "}")),
@@ -95,6 +97,39 @@ fn memory_for_files_is_limited_by_their_size() {
         ("aliased limits", repeated(anchor, |i| format!("{{key: k{i},rate_limit: *l}},"), "]")),
         ("wildcards", descriptors(|i| format!("{{key: 'k{i}*'}},"))),
         ("stars", repeated("domain: d\ndescriptors: [{key: '", of("a*"), "'}]")),
+        (
+            "values",
+            repeated("domain: d\ndescriptors: [{key: k, values: [", |i| format!("{i},"), "]}]"),
+        ),
+        (
+            "networks",
+            repeated(
+                "domain: d\ndescriptors: [{key: k, values: [",
+                |i| format!("10.{}.{}.0/24,", i / 256, i % 256),
+                "]}]",
+            ),
+        ),
+        (
+            "values with wildcards",
+            repeated("domain: d\ndescriptors: [{key: k, values: [", |i| format!("'{i}*',"), "]}]"),
+        ),
+        ("equal values", repeated("domain: d\ndescriptors: [{key: k, values: [", of("a,"), "]}]")),
+        (
+            "values with stars",
+            repeated("domain: d\ndescriptors: [{key: k, values: '", of("a*"), "'}]"),
+        ),
+        (
+            "values of rules",
+            descriptors(|i| format!("{{key: k,values: v{i},rate_limit: {{unit: day}}}},")),
+        ),
+        (
+            "aliased lists",
+            repeated(
+                &listed,
+                |i| format!("{{key: k{i},values: *v,rate_limit: {{unit: day}}}},"),
+                "]",
+            ),
+        ),
         ("metadata lists", metadata("{a: [", of("a,"), "]}")),
         ("metadata maps", metadata("{", |i| format!("k{i},"), "}")),
         ("metadata maps in lists", metadata("{a: [", of("{a},"), "]}")),

@@ -86,7 +86,11 @@ fn rule(u: &mut Unstructured<'_>, levels: usize) -> Result<config::RateLimitDesc
         true => several(u, 2, |u| text(u, &networks))?,
         false => vec![],
     };
-    let group = match network.is_empty() {
+    let values = match value.is_empty() && network.is_empty() && u.ratio(1, 4)? {
+        true => several(u, 3, |u| text(u, &["1", "3", "x*", "y*", "10.2.0.0/16", "10.0.0.1", ""]))?,
+        false => vec![],
+    };
+    let group = match network.is_empty() && values.is_empty() {
         true => None,
         false => perhaps(u, |u| {
             let (v4, v6) = (Some(u.int_in_range(0..=33)?), Some(u.int_in_range(0..=129)?));
@@ -111,6 +115,7 @@ fn rule(u: &mut Unstructured<'_>, levels: usize) -> Result<config::RateLimitDesc
         share_threshold: u.ratio(1, 8)?,
         reserve,
         network,
+        values,
         values_file: String::new(),
         group,
         lease: if u.ratio(1, 8)? { Some(u.arbitrary()?) } else { None },
@@ -164,6 +169,7 @@ fn policy(u: &mut Unstructured<'_>) -> Result<config::RateLimitPolicy> {
         max_debt: perhaps(u, small)?,
         hold_id: text(u, &["", "", "a", "b"])?,
         shadow_mode: u.ratio(1, 8)?,
+        starts: text(u, &["", "", "15", "monday", "06:00"])?,
     })
 }
 

@@ -52,6 +52,9 @@ pub struct RateLimitDescriptor {
     /// Absent: true.
     #[prost(message, optional, tag = "1011")]
     pub lease: ::core::option::Option<bool>,
+    /// Values, wildcards and networks.
+    #[prost(string, repeated, tag = "1012")]
+    pub values: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// The lengths of the prefixes by which addresses are counted; absent: 32 and 128.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -126,6 +129,8 @@ pub struct RateLimitPolicy {
     /// The number and the period in one text, such as `10/s`, instead of the fields for them.
     #[prost(string, tag = "1016")]
     pub rate: ::prost::alloc::string::String,
+    #[prost(string, tag = "1017")]
+    pub starts: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RateLimitReplace {

@@ -99,6 +99,34 @@ tests:
     assert_eq!(out, "a.test.yaml\n  ok      five a minute\n1 test: 1 passed, 0 failed\n");
 }
 
+#[test]
+fn a_month_starts_on_its_last_day() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = "domain: llm
+descriptors:
+- key: user
+  rate_limit: { unit: month, starts: 31, time_zone: Europe/Berlin, requests_per_unit: 2 }
+";
+    fs::write(directory.path().join("llm.yaml"), rules).unwrap();
+    // Berlin is an hour ahead of UTC. February starts on its 28th.
+    let text = "\
+rules: [llm.yaml]
+domain: llm
+start: 2026-01-31T00:00:00+01:00
+tests:
+- name: the last day
+  steps:
+  - {at: 0s, repeat: 3, descriptors: ['user=ann'], expect: {ok: 2, over: 1}}
+  - {at: 671h, descriptors: ['user=ann'], expect: {code: OVER_LIMIT, reset: 1h, retry: 1h}}
+  - {at: 672h, descriptors: ['user=ann'], expect: {code: OK, remaining: 1, reset: 743h}}
+  - {at: 1414h, descriptors: ['user=ann'], expect: {code: OK, remaining: 0, reset: 1h}}
+  - {at: 1415h, descriptors: ['user=ann'], expect: {code: OK, remaining: 1, reset: 720h}}
+";
+    fs::write(directory.path().join("a.test.yaml"), text).unwrap();
+    let (code, out, err) = command_line(directory.path(), "weir test a.test.yaml");
+    assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
+}
+
 const FAILING: &str = "\
 rules: [shop.yaml]
 domain: shop

@@ -1,11 +1,15 @@
-//! Windows that follow the calendar of a time zone: days, weeks from Monday, months and years,
-//! through changes to and from daylight saving time.
+//! Windows that follow the calendar of a time zone: days, weeks, months and years, through changes to and from
+//! daylight saving time. They start at midnight, on Monday and on the first, or where a rule says.
+//!
+//! The start of a window is the first instant at which the clocks show it or a later time: a time that they skip is
+//! the end of the gap, and of one that they show twice it is the first. The window of `t` starts with the last start
+//! that is not after `t`.
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use jiff::civil::Date;
-use jiff::tz::TimeZone;
+use jiff::civil::{Date, Time};
+use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{Timestamp, ToSpan};
 
 use super::{Micros, Unit};
@@ -16,14 +20,19 @@ pub struct Calendar {
     unit: Unit,
     zone: TimeZone,
     name: Box<str>,
+    /// The start of a window within its unit, as [`starts`](Self::starts) returns it.
+    starts: Box<str>,
+    /// The days and the time of `starts` after the start of the unit.
+    days: i8,
+    time: Time,
     /// The boundaries last looked up: all threads mostly need the same again, and time zone rules are slow.
     last: ArcSwap<[Micros; 4]>,
 }
 
 impl PartialEq for Calendar {
-    /// Compares unit and zone; the cached boundaries do not matter.
+    /// Compares unit, zone and start; the cached boundaries do not matter.
     fn eq(&self, other: &Calendar) -> bool {
-        (self.unit, &self.name) == (other.unit, &other.name)
+        (self.unit, &self.name, &self.starts) == (other.unit, &other.name, &other.starts)
     }
 }
 
@@ -48,7 +57,51 @@ impl Calendar {
             return Err(CalendarError::NoCalendarUnit(unit.name()));
         }
         let found = TimeZone::get(zone).map_err(|_| CalendarError::UnknownZone(zone.to_owned()))?;
-        Ok(Calendar { unit, zone: found, name: zone.into(), last: ArcSwap::default() })
+        Ok(Calendar {
+            unit,
+            zone: found,
+            name: zone.into(),
+            starts: Box::default(),
+            days: 0,
+            time: Time::midnight(),
+            last: ArcSwap::default(),
+        })
+    }
+
+    /// Returns the calendar with windows that start within the unit: a month on a day from 1 to 31, or on its last if it
+    /// is shorter; a week on a day such as `monday` or `mon`; a day at a time such as `06:00`. None for other texts.
+    pub fn starting(self, starts: &str) -> Option<Calendar> {
+        let midnight = Time::midnight();
+        let number = |text: &str| {
+            let is_number = text.len() < 3 && text.bytes().all(|byte| byte.is_ascii_digit());
+            text.parse::<i8>().ok().filter(|_| is_number)
+        };
+        let (days, time, starts) = match self.unit {
+            Unit::Month => {
+                let day = number(starts).filter(|day| (1..=31).contains(day))?;
+                (day - 1, midnight, day.to_string())
+            }
+            Unit::Week => {
+                let text = starts.to_ascii_lowercase();
+                let has_text = |(_, day): &(i8, &str)| *day == text || day[..3] == text;
+                let (days, day) = (0..).zip(WEEKDAYS).find(has_text)?;
+                (days, midnight, day.to_owned())
+            }
+            Unit::Day => {
+                let (hour, minute) = starts.split_once(':').filter(|(_, text)| text.len() == 2)?;
+                let time = Time::new(number(hour)?, number(minute)?, 0, 0).ok()?;
+                (0, time, format!("{hour:0>2}:{minute}"))
+            }
+            _ => return None,
+        };
+        let is_default = days == 0 && time == midnight;
+        let starts = if is_default { Box::default() } else { starts.into() };
+        Some(Calendar { starts, days, time, last: ArcSwap::default(), ..self })
+    }
+
+    /// Returns the start of a window within its unit, such as `15`, `sunday` or `06:00`; empty if it is that of the unit.
+    pub fn starts(&self) -> &str {
+        &self.starts
     }
 
     /// Returns the zone's IANA name, as configured.
@@ -87,7 +140,7 @@ impl Calendar {
     fn compute(&self, t: Micros) -> Option<(Micros, Micros)> {
         let now = Timestamp::from_microsecond(i64::try_from(t).ok()?).ok()?;
         let date = now.to_zoned(self.zone.clone()).date();
-        let (start, length) = match self.unit {
+        let (unit, length) = match self.unit {
             Unit::Week => {
                 let since_monday = i64::from(date.weekday().to_monday_zero_offset());
                 (date.checked_sub(since_monday.days()).ok()?, 1.week())
@@ -96,15 +149,39 @@ impl Calendar {
             Unit::Year => (date.first_of_year(), 1.year()),
             _ => (date, 1.day()),
         };
-        Some((self.midnight(start)?, self.midnight(start.checked_add(length).ok()?)?))
+        // `t` is in the window that starts in this unit, in the one before, or, where clocks go back over midnight, after.
+        let mut start = self.start(unit.checked_sub(length).ok()?)?;
+        let mut next = unit;
+        loop {
+            let end = self.start(next)?;
+            if end > t {
+                return Some((start, end));
+            }
+            (start, next) = (end, next.checked_add(length).ok()?);
+        }
     }
 
-    /// Returns the start of a day: midnight, or the first instant after it if the clocks skip midnight.
-    fn midnight(&self, date: Date) -> Option<Micros> {
-        let start = date.to_zoned(self.zone.clone()).ok()?.timestamp().as_microsecond();
-        Some(Micros::try_from(start).unwrap_or(0))
+    /// Returns the start of the window within the unit that starts on a date.
+    fn start(&self, unit: Date) -> Option<Micros> {
+        let mut date = unit.checked_add(i64::from(self.days).days()).ok()?;
+        if self.unit == Unit::Month {
+            date = date.min(unit.last_of_month());
+        }
+        let local = self.zone.to_ambiguous_timestamp(date.to_datetime(self.time));
+        let start = match local.offset() {
+            // With the offset after the gap, the time that is skipped is an instant shortly before it.
+            AmbiguousOffset::Gap { after, .. } => {
+                let before = after.to_timestamp(local.datetime()).ok()?;
+                self.zone.following(before).next()?.timestamp()
+            }
+            _ => local.compatible().ok()?,
+        };
+        Some(Micros::try_from(start.as_microsecond()).unwrap_or(0))
     }
 }
+
+const WEEKDAYS: [&str; 7] =
+    ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
 
 #[cfg(test)]
 mod tests {

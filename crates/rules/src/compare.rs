@@ -189,7 +189,10 @@ impl<'s> Walk<'s, '_> {
         if old.wildcards() > 1 && new.wildcards() > 1 {
             let shared = |node: &MatcherNode, other: &MatcherNode| -> Vec<Value> {
                 let texts = node.wildcard_texts().filter(|text| other.named(text).is_some());
-                texts.map(Value::from).collect()
+                let mut texts: Vec<&str> = texts.collect();
+                // Several wildcards of one descriptor are beside each other.
+                texts.dedup();
+                texts.into_iter().map(Value::from).collect()
             };
             self.change("wildcards", shared(old, new), shared(new, old));
         }
@@ -211,25 +214,21 @@ impl<'s> Walk<'s, '_> {
 
     fn sets(&mut self, old: Option<&ValueSet>, new: Option<&ValueSet>) {
         if old.is_some() || new.is_some() {
-            let key = |set: Option<&ValueSet>| match set.map(|set| set.list().is_some()) {
-                None => "value",
-                Some(false) => "network",
-                Some(true) => "values_file",
-            };
+            let key = |set: Option<&ValueSet>| set.map_or("value", ValueSet::key);
             self.change("matches by", key(old), key(new));
             let group = |set: Option<&ValueSet>| {
                 let Group { v4, v6 } = set.map(|set| set.group).unwrap_or_default();
                 json!({ "v4": v4, "v6": v6 })
             };
             self.change("group", group(old), group(new));
-            if let (Some(old), Some(new)) =
-                (old.and_then(ValueSet::list), new.and_then(ValueSet::list))
+            if let (Some(old), Some(new)) = (old, new)
                 && let (Some(before), Some(after)) = (old.len(), new.len())
+                && old.key() == new.key()
                 && !old.is_same(new)
             {
                 let other = if before == after { "other " } else { "" };
-                let [old, new] = [format!("{before} values"), format!("{after} {other}values")];
-                self.change("values_file", old, new);
+                let [from, to] = [format!("{before} values"), format!("{after} {other}values")];
+                self.change(new.key(), from, to);
             }
         }
     }

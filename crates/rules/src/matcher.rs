@@ -26,7 +26,7 @@ use memchr::memmem;
 use crate::hash;
 use crate::model::reserve::Reserve;
 use crate::model::rule::Rule;
-use crate::model::value_set::{MatchKind, ValueSet};
+use crate::model::value_set::{Item, MatchKind, ValueSet};
 use crate::syntax::position::Origin;
 use value_sets::ValueSets;
 use weir_common::entry::Entry;
@@ -77,6 +77,11 @@ impl Child {
         (self.text.get(..key_length).unwrap_or(&self.text), value)
     }
 
+    /// The items of its `values`.
+    pub fn items(&self) -> &[Item] {
+        self.set.as_ref().map_or(&[], |set| set.items())
+    }
+
     pub fn reserve(&self) -> Option<&Reserve> {
         self.rule.as_ref()?.reserve.as_deref()
     }
@@ -105,6 +110,8 @@ impl Child {
 #[derive(Debug)]
 struct Wildcard {
     child: u32,
+    /// Its index among the items of `values`, if the child has them.
+    item: u32,
     /// The literal parts around the stars: at least two.
     parts: Box<[Box<str>]>,
 }

@@ -212,7 +212,8 @@ impl<'r> Reader<'r> {
                 "group" if !child.is_null() => {
                     read.group = self.group(child);
                     if set.is_none() {
-                        let message = "config error, `group` without `network` or `values_file`";
+                        let message =
+                            "config error, `group` without `network`, `values` or `values_file`";
                         let help = "to count all addresses by prefix, write `network: [0.0.0.0/0, \
                                     \"::/0\"]`";
                         self.error(child.position, message, "", help);
@@ -245,7 +246,8 @@ impl<'r> Reader<'r> {
                 "share_threshold can only be used with wildcard values (containing '*'), \
                  but found key '{text}'"
             );
-            let help = "put a `*` into `value`, write `network`, or remove share_threshold";
+            let help =
+                "put a `*` into `value`, write `values` or `network`, or remove share_threshold";
             self.error(node.position, message, &node.shown(), help);
         }
         read
@@ -265,7 +267,7 @@ impl<'r> Reader<'r> {
         let below = Rc::new(Below { nodes, keys: OnceCell::new() });
         let node = DescriptorNode { position: node.position, fields, below, cuts_reserve: false };
         let read = self.keys(&node);
-        match self.value_sets(&node.fields, &read.key, &read.value) {
+        match self.value_sets(&node.fields, &read, tree) {
             None => self.add(&node, read, above, tree),
             // After an error, what is below is read for its problems.
             Some(sets) if sets.is_empty() => self.add(&node, read, above, &mut Tree::default()),
@@ -299,9 +301,12 @@ impl<'r> Reader<'r> {
         self.spend(node.position, budget::node_bytes(&text, above.name));
         let name = format!("{}.{text}", above.name);
         let origin = Origin { file: self.file.clone(), position: read.key_position };
-        if let Some(first) = tree.named(&text).filter(|_| !read.key.is_empty()) {
+        if let Some(first) = tree.holder(&text).filter(|_| !read.key.is_empty()) {
             let message = format!("duplicate descriptor composite key '{name}'");
             let help = match (&read.rate_limit, read.set.is_some(), first.set.is_some()) {
+                _ if *first.text != *text => {
+                    "remove it from one of the two: a value of a key has one rule on its level"
+                }
                 (_, true, true) => "remove one of the two, or list several limits in `rate_limits`",
                 (_, true, false) | (_, false, true) => {
                     "remove one of the two: a network or a list matches all values in it, a value \

@@ -110,10 +110,15 @@ fn write_descriptor(child: &Child, keys: &str, together: bool, out: &mut String)
     write_limits(rule, keys, together, out);
 }
 
-/// Writes the network or the list of a descriptor. `value` stands for it in names.
+/// Writes the network, the values or the list of a descriptor. `value` stands for it in names.
 fn write_set(set: &ValueSet, value: &str, keys: &str, out: &mut String) {
     let _ = match &set.kind {
         SetKind::Network(_) => writeln!(out, "{keys}network: {}", Text(value)),
+        SetKind::Values(items) => {
+            let items: Vec<String> =
+                items.iter().map(|item| Text(&item.text).to_string()).collect();
+            writeln!(out, "{keys}values: [{}]", items.join(", "))
+        }
         SetKind::List(_) => {
             let file = value.strip_prefix('@').unwrap_or(value);
             writeln!(out, "{keys}values_file: {}", Text(file))

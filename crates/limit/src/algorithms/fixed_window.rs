@@ -121,12 +121,21 @@ impl LimitAlgorithm for FixedWindow {
 
     fn write_text(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(calendar) = &self.calendar else { return Ok(()) };
-        write!(text, " of the calendar, {}", calendar.zone())
+        write!(text, " of the calendar, {}", calendar.zone())?;
+        match calendar.starts() {
+            "" => Ok(()),
+            starts => write!(text, ", from {starts}"),
+        }
     }
 
     fn write_shape(&self, shape: &mut String) -> fmt::Result {
         write!(shape, "f{}", self.period / SECOND)?;
-        self.calendar.as_ref().map_or(Ok(()), |calendar| write!(shape, "@{}", calendar.zone()))
+        let Some(calendar) = &self.calendar else { return Ok(()) };
+        write!(shape, "@{}", calendar.zone())?;
+        match calendar.starts() {
+            "" => Ok(()),
+            starts => write!(shape, "@{starts}"),
+        }
     }
 
     fn with_numbers(&self, change: NumbersChange) -> Result<FixedWindow, NumbersError> {

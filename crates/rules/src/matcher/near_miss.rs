@@ -150,10 +150,8 @@ fn near_reserve<'s>(
 
 fn near_entry<'s>(at: usize, level: Level<'s>, (key, value): Entry<'_>) -> NearMiss<'s> {
     let start = format!("{key}_");
-    let has_key = |(text, any_value): &(&str, bool)| !any_value && text.starts_with(&start);
-    if level.texts().any(|text| has_key(&text)) {
-        let values = level.texts().filter(has_key).map(|(text, _)| &text[start.len()..]);
-        return NearMiss::Value(at, nearest(value, values));
+    if level.values(&start).next().is_some() {
+        return NearMiss::Value(at, nearest(value, level.values(&start)));
     }
     let keys = level.texts().map(|(text, any_value)| match any_value {
         true => text,

@@ -16,11 +16,11 @@ const MAX_COMPARED: usize = 1_000;
 /// A child that no entry reaches.
 #[derive(Debug)]
 pub(crate) struct Shadowed<'n> {
-    pub text: &'n str,
+    pub text: String,
     pub origin: &'n Origin,
     pub any_value: bool,
     /// The wildcard that matches first.
-    pub by: &'n str,
+    pub by: String,
     pub by_origin: &'n Origin,
 }
 
@@ -33,19 +33,24 @@ impl MatcherNode {
             *comparisons -= earlier.len();
             let mut earlier = earlier.iter();
             let Some(by) = earlier.find(|wildcard| wildcard.matches_all_of(probe)) else { return };
-            let (child, by) = (&self.children[index], &self.children[by.child as usize]);
+            let (child, hiding) = (&self.children[index], &self.children[by.child as usize]);
             found.push(Shadowed {
-                text: &child.text,
+                text: match child.items() {
+                    [] => child.text.to_string(),
+                    _ => probe.replace(FRESH, "*"),
+                },
                 origin: &child.origin,
                 any_value: child.flags.any_value,
-                by: &by.text,
-                by_origin: &by.origin,
+                by: match hiding.items() {
+                    [] => hiding.text.to_string(),
+                    _ => by.parts.join("*"),
+                },
+                by_origin: &hiding.origin,
             });
         };
         for (i, wildcard) in self.wildcards.iter().enumerate() {
-            let index = wildcard.child as usize;
-            let probe = self.children[index].text.replace('*', FRESH.encode_utf8(&mut [0; 4]));
-            check(index, &probe, &self.wildcards[..i]);
+            let probe = wildcard.parts.join(FRESH.encode_utf8(&mut [0; 4]));
+            check(wildcard.child as usize, &probe, &self.wildcards[..i]);
         }
         if !self.wildcards.is_empty() {
             for (index, child) in self.children.iter().enumerate() {

@@ -46,23 +46,28 @@ pub struct Candidate<'s> {
     pub origin: &'s Origin,
     pub rule: Option<&'s Rule>,
     pub share_threshold: bool,
-    /// Where the network or the list of the descriptor has the value.
+    /// Where the network, the `values` or the list of the descriptor has the value.
     pub within: Option<Within<'s>>,
     pub below: Level<'s>,
 }
 
-/// Where a network or a list has a value.
+/// Where a network, `values` or a list has a value.
 #[derive(Clone, Copy, Debug)]
 pub struct Within<'s> {
     /// The network that the value lies in; none for a value of a list that is no network.
     pub network: Option<Network>,
     /// The list, as the rule names it, and the line.
     pub line: Option<(&'s str, u32)>,
+    /// The item of `values`.
+    pub item: Option<&'s str>,
 }
 
-/// `10.0.0.0/8 of lists/blocked.txt:17`, without what is absent.
+/// `10.0.0.0/8 of lists/blocked.txt:17`, without what is absent; of an item, `values ('P*')`.
 impl fmt::Display for Within<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(item) = self.item {
+            return write!(f, "values ('{item}')");
+        }
         if let Some(network) = &self.network {
             write!(f, "{network}{}", if self.line.is_some() { " of " } else { "" })?;
         }
@@ -85,6 +90,17 @@ impl<'s> Level<'s> {
         self.0.children.iter().map(|child| (&*child.text, child.flags.any_value))
     }
 
+    /// Returns the values that its descriptors name for a key. `start`: the key with a `_` after it.
+    pub(crate) fn values(self, start: &str) -> impl Iterator<Item = &'s str> {
+        let children = self.0.children.iter().filter(|child| !child.flags.any_value);
+        let named =
+            children.filter_map(move |child| Some((child, child.text.strip_prefix(start)?)));
+        named.flat_map(|(child, value)| {
+            let value = child.items().is_empty().then_some(value);
+            value.into_iter().chain(child.items().iter().map(|item| &*item.text))
+        })
+    }
+
     /// Returns every descriptor that matches an entry, in the order in which the matcher tries them.
     pub fn matches(self, (key, value): Entry<'_>) -> Vec<Candidate<'s>> {
         let node = self.0;
@@ -92,16 +108,26 @@ impl<'s> Level<'s> {
         let joined = Joined { key: key.as_bytes(), value: value.as_bytes() };
         let exact = node.named(&format!("{key}_{value}")).filter(|child| child.set.is_none());
         found.extend(exact.map(|child| child.candidate(MatchKind::Value)));
+        let mut in_sets = Vec::new();
         for in_set in node.sets.iter().flat_map(|sets| sets.all(&node.children, key, value)) {
             let child = &node.children[in_set.child as usize];
+            in_sets.push(in_set.child);
             let within = (in_set.kind != MatchKind::Value).then(|| child.within(&in_set));
             found.push(Candidate { within, ..child.candidate(in_set.kind) });
         }
         for wildcard in node.wildcards.iter().filter(|wildcard| joined.matches(&wildcard.parts)) {
             let child = &node.children[wildcard.child as usize];
-            if exact.is_none_or(|exact| !std::ptr::eq(exact, child)) {
-                found.push(child.candidate(MatchKind::Wildcard));
+            let is_child = |other: &Candidate<'_>| std::ptr::eq(other.text, &*child.text);
+            // Of the wildcards of one descriptor, which are beside each other, the first decides.
+            let is_known =
+                found.first().is_some_and(is_child) || found.last().is_some_and(is_child);
+            if is_known || in_sets.contains(&wildcard.child) {
+                continue;
             }
+            let item = child.items().get(wildcard.item as usize).map(|item| &*item.text);
+            let kind = if item.is_some() { MatchKind::List } else { MatchKind::Wildcard };
+            let within = item.map(|_| Within { network: None, line: None, item });
+            found.push(Candidate { within, ..child.candidate(kind) });
         }
         let by_key = node.named(key).filter(|child| child.set.is_none());
         let by_key = by_key.filter(|child| found.iter().all(|other| other.text != &*child.text));
@@ -157,10 +183,14 @@ impl Child {
     fn within(&self, found: &FoundInSet) -> Within<'_> {
         let list = self.entry().1;
         let list = list.strip_prefix('@').unwrap_or(list);
-        Within {
-            network: found.network.map(|(network, len)| network.truncate(len, len)),
-            line: found.line.map(|line| (list, line)),
-        }
+        let network = found.network.map(|(network, len)| network.truncate(len, len));
+        let items = self.items();
+        let item = match (found.line, network) {
+            (Some(item), _) => items.get(item as usize),
+            (None, network) => items.iter().find(|item| item.network == network),
+        };
+        let line = found.line.filter(|_| items.is_empty()).map(|line| (list, line));
+        Within { network, line, item: item.map(|item| &*item.text) }
     }
 }
 

@@ -66,13 +66,23 @@ impl MatcherNode {
         set: Option<Arc<ValueSet>>,
         origin: Origin,
     ) -> Option<(&mut Option<Arc<Rule>>, &mut MatcherNode)> {
-        if self.origin(&text).is_some() {
+        if self.holder(&text).is_some() {
             return None;
         }
         let index = self.children.len() as u32;
         let is_set = set.is_some();
+        let mut add_wildcard = |item, text: &str| {
+            let parts = glob::parts(text);
+            self.wildcards.push(Wildcard { child: index, item, parts });
+        };
         if text.contains('*') && !is_set {
-            self.wildcards.push(Wildcard { child: index, parts: glob::parts(&text) });
+            add_wildcard(0, &text);
+        }
+        for (item, i) in set.iter().flat_map(|set| set.items()).zip(0..) {
+            if item.is_wildcard() {
+                let key = text.get(..flags.key_length as usize).unwrap_or_default();
+                add_wildcard(i, &format!("{key}_{}", item.text));
+            }
         }
         let (hash, length) = (hash(&[&text]), text.len());
         self.children.push(Child {
@@ -94,8 +104,21 @@ impl MatcherNode {
         Some((&mut child.rule, &mut child.below))
     }
 
-    pub(crate) fn origin(&self, text: &str) -> Option<&Origin> {
-        self.named(text).map(|child| &child.origin)
+    /// Returns the child with a text, or with an item of `values` that is this text with its key.
+    pub(crate) fn holder(&self, text: &str) -> Option<&Child> {
+        let with_item = || self.sets.as_ref()?.with_item(&self.children, text);
+        self.named(text).or_else(with_item)
+    }
+
+    /// Returns the value that stands for the next `values` of a key in names.
+    pub(crate) fn name_of_values(&mut self, key: &str) -> String {
+        loop {
+            let name = self.sets.get_or_insert_default().name_of_values(key);
+            // A list in a file may have this name.
+            if self.named(&format!("{key}_{name}")).is_none() {
+                return name;
+            }
+        }
     }
 
     pub(crate) fn named(&self, text: &str) -> Option<&Child> {

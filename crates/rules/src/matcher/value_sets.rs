@@ -1,7 +1,8 @@
-//! Descriptors that match many values: those in a network, or in a list.
+//! Descriptors that match many values: those in a network, in `values`, or in a list.
 //!
-//! Of all networks and lists for the key of an entry, a value that a list names as text comes first, then the
-//! longest network that the value lies in. Lists of a level are searched one by one.
+//! Of all networks and lists for the key of an entry, a value that `values` names as text comes first, then one of a
+//! list, then the longest network that the value lies in. The `values` of a level are in one table, with the networks of
+//! descriptors; their wildcards are among the others. Lists of a level are searched one by one.
 //!
 //! Addresses are counted by their canonical text, or that of their group. If a descriptor beside the networks
 //! has this text as its value, it would count by the same key. So it matches the address, however it is written.
@@ -13,10 +14,11 @@ use std::sync::Arc;
 use hashbrown::{HashMap, HashTable};
 
 use super::tree::rehash;
-use super::{Child, MatcherNode};
+use super::{Child, Joined, MatcherNode};
 use crate::hash;
 use crate::model::prefix_table::{Containing, PrefixTable, PrefixTableBuilder};
 use crate::model::value_set::{MatchKind, SetKind, ValueList};
+use weir_common::entry::Entry;
 use weir_common::network::{Network, ipv4};
 
 /// Where a value is found in the sets of a level.
@@ -26,6 +28,7 @@ pub(super) struct FoundInSet {
     pub kind: MatchKind,
     /// The address or network that the value is, and the length of the prefix that it has in common.
     pub network: Option<(Network, u8)>,
+    /// The line of the list, or the index of the item of `values`.
     pub line: Option<u32>,
     /// Whether the value is an IPv4 address in its canonical form: there is only one.
     pub is_ipv4: bool,
@@ -36,6 +39,10 @@ pub(super) struct ValueSets {
     /// Indices of children, by the hash of their text.
     by_text: HashTable<u32>,
     by_key: HashMap<Box<str>, SetsOfKey>,
+    /// The items of `values`, each by its child and its index, by the hash of `key_item`.
+    items: HashTable<(u32, u32)>,
+    /// How many `values` each key has.
+    values_of_key: HashMap<Box<str>, u32>,
 }
 
 #[derive(Debug, Default)]
@@ -52,6 +59,38 @@ impl ValueSets {
     pub fn add(&mut self, children: &[Child], index: u32) {
         let hash = rehash(children, index);
         self.by_text.insert_unique(hash, index, |&i| rehash(children, i));
+        let items = children.get(index as usize).map_or(0, |child| child.items().len());
+        for item in (0..).take(items).map(|item| (index, item)) {
+            self.items.insert_unique(rehash_item(children, &item), item, |item| {
+                rehash_item(children, item)
+            });
+        }
+    }
+
+    /// Returns `@values`, and for further ones of the same key `@values2` and so on.
+    pub fn name_of_values(&mut self, key: &str) -> String {
+        let count = self.values_of_key.entry(key.into()).or_insert(0);
+        *count += 1;
+        if *count == 1 { "@values".to_owned() } else { format!("@values{count}") }
+    }
+
+    /// Returns the child with an item of `values` that is `text` with its key.
+    pub fn with_item<'n>(&self, children: &'n [Child], text: &str) -> Option<&'n Child> {
+        let has_text = |item: &(u32, u32)| {
+            let (key, value) = item_entry(children, item);
+            Joined { key: key.as_bytes(), value: value.as_bytes() }.equals(text)
+        };
+        let (child, _) = self.items.find(hash(&[text]), has_text)?;
+        children.get(*child as usize)
+    }
+
+    /// Finds the item of `values` that is a value as text.
+    #[inline(never)]
+    fn text_item(&self, children: &[Child], key: &str, value: &str) -> Option<FoundInSet> {
+        let is_item = |item: &(u32, u32)| item_entry(children, item) == (key, value);
+        let &(child, item) = self.items.find(hash(&[key, "_", value]), is_item)?;
+        let is_network = children[child as usize].items()[item as usize].network.is_some();
+        (!is_network).then(|| in_list(child, None, item))
     }
 
     pub fn named<'n>(&self, children: &'n [Child], text: &str) -> Option<&'n Child> {
@@ -66,13 +105,19 @@ impl ValueSets {
         for (child, index) in children.iter().zip(0..) {
             let Some(set) = &child.set else { continue };
             let key = child.entry().0;
-            let of_key = self.by_key.entry(key.into()).or_default();
+            let mut add = |network| networks.entry(key).or_default().add(network, index);
             match &set.kind {
-                SetKind::Network(network) => {
-                    networks.entry(key).or_default().add(*network, index);
+                SetKind::Network(network) => add(*network),
+                SetKind::Values(items) => {
+                    items.iter().filter_map(|item| item.network).for_each(add)
                 }
-                SetKind::List(list) => of_key.lists.push((index, list.clone())),
+                SetKind::List(list) => {
+                    self.by_key.entry(key.into()).or_default().lists.push((index, list.clone()));
+                }
             }
+        }
+        for key in networks.keys() {
+            self.by_key.entry((*key).into()).or_default();
         }
         let mut values: HashMap<&str, PrefixTableBuilder> = HashMap::new();
         for (child, index) in children.iter().zip(0..).filter(|(child, _)| child.set.is_none()) {
@@ -89,6 +134,7 @@ impl ValueSets {
             of_key.values = values.remove(&**key).unwrap_or_default().build();
         }
         self.by_key.shrink_to_fit();
+        self.items.shrink_to_fit(|item| rehash_item(children, item));
         self.by_text.shrink_to_fit(|&i| rehash(children, i));
     }
 
@@ -97,6 +143,11 @@ impl ValueSets {
     pub fn find(&self, children: &[Child], key: &str, value: &str) -> Option<FoundInSet> {
         if let Some(list) = self.name_of_list(children, key, value) {
             return Some(list);
+        }
+        if !self.items.is_empty()
+            && let Some(item) = self.text_item(children, key, value)
+        {
+            return Some(item);
         }
         let of_key = self.by_key.get(key)?;
         for (child, list) in &of_key.lists {
@@ -147,15 +198,22 @@ impl ValueSets {
         if let Some(list) = self.name_of_list(children, key, value) {
             return vec![list];
         }
-        let Some(of_key) = self.by_key.get(key) else { return Vec::new() };
-        let mut found = Vec::new();
+        let mut found = Vec::from_iter(self.text_item(children, key, value));
+        let Some(of_key) = self.by_key.get(key) else { return found };
         for (child, list) in &of_key.lists {
             found.extend(list.text_line(value).map(|line| in_list(*child, None, line)));
         }
         let Some(network) = Network::from_value(value) else { return found };
         let texts = found.len();
-        let networks = of_key.networks.containing(&network);
-        found.extend(networks.map(|row| in_network(row.number, Some((network, row.prefix_len)))));
+        for row in of_key.networks.containing(&network) {
+            let place = in_network(row.number, Some((network, row.prefix_len)));
+            let set = children[row.number as usize].set.as_ref();
+            let kind = set.map_or(place.kind, |set| set.match_kind());
+            // Of several networks of `values`, the longest decides.
+            if found.iter().all(|other| other.child != place.child) {
+                found.push(FoundInSet { kind, ..place });
+            }
+        }
         for (child, list) in &of_key.lists {
             // Only the longest network of a list decides.
             let longest = list.networks.find(&network);
@@ -200,6 +258,17 @@ impl FoundInSet {
     fn new(child: u32, kind: MatchKind, network: Option<(Network, u8)>) -> FoundInSet {
         FoundInSet { child, kind, network, line: None, is_ipv4: false }
     }
+}
+
+/// Returns the key and the value of an item.
+fn item_entry<'n>(children: &'n [Child], &(child, item): &(u32, u32)) -> Entry<'n> {
+    let child = &children[child as usize];
+    (child.entry().0, &child.items()[item as usize].text)
+}
+
+fn rehash_item(children: &[Child], item: &(u32, u32)) -> u64 {
+    let (key, value) = item_entry(children, item);
+    hash(&[key, "_", value])
 }
 
 fn in_list(child: u32, network: Option<(Network, u8)>, line: u32) -> FoundInSet {

@@ -73,6 +73,7 @@ const KEYS: &[Key] = &[
     of_reference("key", &[Descriptor], Text),
     of_reference("value", &[Descriptor], Text),
     key("network", &[Descriptor], Other),
+    key("values", &[Descriptor], Text),
     key("values_file", &[Descriptor], Other),
     key("group", &[Descriptor], Other),
     key("v4", &[Group], Other),

@@ -68,7 +68,7 @@ impl Rule {
 
     /// The number of values of its list; none without a list, or if that was not read.
     pub fn listed_values(&self) -> Option<usize> {
-        self.set.as_ref()?.list()?.len()
+        self.set.as_ref()?.len()
     }
 
     /// How its addresses are counted, unless each is by itself.
@@ -77,7 +77,8 @@ impl Rule {
         (group != Group::default()).then_some(group)
     }
 
-    /// Keys and values from the root to the rule: a value is empty, or for example `10.0.0.0/8` or `@blocked.txt`.
+    /// Keys and values from the root to the rule: a value is empty, or for example `10.0.0.0/8`, `@values` or
+    /// `@blocked.txt`.
     pub fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
         self.entries.iter().map(|(key, value)| (&**key, &**value))
     }

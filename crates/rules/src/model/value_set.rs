@@ -1,5 +1,7 @@
-//! The values that a descriptor matches: a network, or a list that `values_file` names. And how an entry matched.
+//! The values that a descriptor matches: a network, those of `values`, or a list that `values_file` names. And how an
+//! entry matched.
 
+use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use crate::syntax::position::Position;
 use crate::syntax::problem::{Problem, lines};
 use weir_common::network::{Network, NetworkError};
 
-/// The values that a descriptor matches, if it has `network` or `values_file`.
+/// The values that a descriptor matches, if it has `network`, `values` or `values_file`.
 #[derive(Clone, Debug)]
 pub(crate) struct ValueSet {
     pub kind: SetKind,
@@ -23,7 +25,16 @@ pub(crate) struct ValueSet {
 #[derive(Clone, Debug)]
 pub(crate) enum SetKind {
     Network(Network),
+    Values(Box<[Item]>),
     List(Arc<ValueList>),
+}
+
+/// An item of `values`: a value, a wildcard or a network.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Item {
+    /// As it is written; of a network in its canonical form.
+    pub text: Box<str>,
+    pub network: Option<Network>,
 }
 
 /// The lengths of the prefixes by which addresses are counted.
@@ -47,18 +58,70 @@ impl Group {
     }
 }
 
+impl Item {
+    /// Reads an item. An error is a message, and what to write instead.
+    pub fn read(text: &str) -> Result<Item, (String, String)> {
+        let network = match Network::parse(text) {
+            Ok(network) => Some(network),
+            Err(NetworkError::Invalid(_)) if text.contains('*') => None,
+            Err(NetworkError::Invalid(_)) => match text_error(text, "in one item") {
+                Some((message, help)) => return Err((message, help)),
+                None => None,
+            },
+            Err(error) => return Err(network_problem(&error)),
+        };
+        let text = network.map_or_else(|| text.into(), |network| network.to_string().into());
+        Ok(Item { text, network })
+    }
+
+    pub fn is_wildcard(&self) -> bool {
+        self.text.contains('*')
+    }
+}
+
 impl ValueSet {
-    pub fn list(&self) -> Option<&ValueList> {
+    /// The items of `values`; none if the descriptor has another key.
+    pub fn items(&self) -> &[Item] {
         match &self.kind {
-            SetKind::List(list) => Some(list),
+            SetKind::Values(items) => items,
+            SetKind::Network(_) | SetKind::List(_) => &[],
+        }
+    }
+
+    /// The number of different values; none of a network, or if a list was not read.
+    pub fn len(&self) -> Option<usize> {
+        match &self.kind {
             SetKind::Network(_) => None,
+            SetKind::Values(items) => Some(items.len()),
+            SetKind::List(list) => list.len(),
+        }
+    }
+
+    /// Returns whether two sets have the same values, in whatever order.
+    pub fn is_same(&self, other: &ValueSet) -> bool {
+        match (&self.kind, &other.kind) {
+            (SetKind::List(one), SetKind::List(other)) => one.is_same(other),
+            _ => {
+                let [own, others] =
+                    [self, other].map(|set| set.items().iter().collect::<HashSet<_>>());
+                own == others
+            }
+        }
+    }
+
+    /// Returns the key that names the values.
+    pub fn key(&self) -> &'static str {
+        match self.kind {
+            SetKind::Network(_) => "network",
+            SetKind::Values(_) => "values",
+            SetKind::List(_) => "values_file",
         }
     }
 
     pub fn match_kind(&self) -> MatchKind {
         match self.kind {
             SetKind::Network(_) => MatchKind::Network,
-            SetKind::List(_) => MatchKind::List,
+            SetKind::Values(_) | SetKind::List(_) => MatchKind::List,
         }
     }
 }
@@ -110,7 +173,7 @@ impl ValueList {
                     networks.add(network, line);
                     continue;
                 }
-                Err(NetworkError::Invalid(_)) => text_error(value),
+                Err(NetworkError::Invalid(_)) => text_error(value, "in this line"),
                 Err(error) => Some(network_problem(&error)),
             };
             let Some((message, help)) = error else {
@@ -188,8 +251,8 @@ fn add(buffer: &mut String, texts: &mut HashTable<Text>, value: &str, line: u32)
     texts.insert_unique(hashed, Text { start, len, line }, |entry| hash(&[entry.of(buffer)]));
 }
 
-/// Returns why a line that is no network is no value either.
-fn text_error(value: &str) -> Option<(String, String)> {
+/// Returns why the value of a line or an item that is no network is no text either. `place`: where it is.
+fn text_error(value: &str, place: &str) -> Option<(String, String)> {
     if value.contains('*') {
         let message = "config error, a list has no wildcards".to_owned();
         return Some((message, "write a network such as 10.0.0.0/8, or each value".to_owned()));
@@ -206,8 +269,8 @@ fn text_error(value: &str) -> Option<(String, String)> {
     // Texts may have commas, but only lists of networks have networks between them.
     let mut parts = value.split([',', ';']).map(str::trim);
     let network = first.filter(is_network).or_else(|| parts.find(is_network))?;
-    let message = format!("config error, there is more than the network '{network}' in this line");
-    Some((message, "write one value a line, and `#` before a comment".to_owned()))
+    let message = format!("config error, there is more than the network '{network}' {place}");
+    Some((message, "write one value a line or an item, and ` #` before a comment".to_owned()))
 }
 
 /// Returns whether a text that is no network is meant as one: other programs write ranges, netmasks and quotes.
@@ -301,7 +364,11 @@ mod tests {
             ((2, 3), "'10.0.0.1/8' has bits set after its prefix", "write 10.0.0.0/8"),
             ((3, 1), "a list has no wildcards", "write a network"),
             ((4, 1), "the prefix of '1.2.3.4/33' is longer than 32 bits", "0 to 32"),
-            ((5, 1), "there is more than the network '10.0.0.1' in this line", "one value a line"),
+            (
+                (5, 1),
+                "there is more than the network '10.0.0.1' in this line",
+                "one value a line or an item",
+            ),
             ((7, 1), "'10.0.0.1:80' has a port, brackets or a zone", "write 10.0.0.1:"),
             ((8, 1), "'[2001:db8::1]' has a port", "write 2001:db8::1:"),
             ((9, 1), "'10.0.0.0/08' is no network", "write a network"),
@@ -311,11 +378,19 @@ mod tests {
             ((15, 1), "'10.1.0.0/255.0.0.0' is no network", "write a network"),
             ((16, 1), "'1.2.3.4-1.2.3.9' is no network", "write a network"),
             ((17, 1), "'\"1.2.3.4\"' is no network", "write a network"),
-            ((18, 1), "there is more than the network '1.2.3.4' in this line", "one value a line"),
+            (
+                (18, 1),
+                "there is more than the network '1.2.3.4' in this line",
+                "one value a line or an item",
+            ),
             ((20, 1), "'::1/x' is no network", "write a network"),
             ((21, 1), "'1.2.3.4 - 1.2.3.200' is no network", "write a network"),
             ((22, 1), "''10.0.0.1/8',' is no network", "write a network"),
-            ((23, 1), "there is more than the network '::1' in this line", "one value a line"),
+            (
+                (23, 1),
+                "there is more than the network '::1' in this line",
+                "one value a line or an item",
+            ),
         ];
         assert_eq!(errors.len(), wanted.len(), "{errors:#?}");
         for ((place, message, help), (at, says, writes)) in errors.iter().zip(wanted) {

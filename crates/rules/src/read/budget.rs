@@ -13,6 +13,8 @@ const BYTES_PER_BYTE: usize = 48;
 
 /// A node of the matcher, with its entries in the tables.
 const NODE_BYTES: usize = 256;
+/// An item of `values`, with its entries in the tables, without its text.
+const ITEM_BYTES: usize = 128;
 /// A literal part of a wildcard.
 const PART_BYTES: usize = 48;
 /// A rule with its counters and plan, without its name.
@@ -66,6 +68,12 @@ impl Budget {
 pub(super) fn node_bytes(text: &str, above: &str) -> usize {
     let parts = if text.contains('*') { text.matches('*').count() + 1 } else { 0 };
     NODE_BYTES + 3 * text.len() + above.len() + parts * PART_BYTES
+}
+
+/// The size of an item of `values`.
+pub(super) fn item_bytes(key: &str, text: &str) -> usize {
+    let parts = if text.contains('*') { text.matches('*').count() + 1 } else { 0 };
+    ITEM_BYTES + text.len() + if parts > 0 { key.len() + parts * PART_BYTES } else { 0 }
 }
 
 /// The size of the rule of a descriptor with limits. `entries` is the number of keys and values that lead to it.

@@ -12,7 +12,8 @@ use weir_common::glob::Glob;
 use weir_common::suggest::nearest;
 
 /// Keys that identify a descriptor, or are not its own.
-const FIXED_KEYS: [&str; 6] = ["domain", "key", "value", "network", "values_file", "descriptors"];
+const FIXED_KEYS: [&str; 7] =
+    ["domain", "key", "value", "network", "values", "values_file", "descriptors"];
 
 impl Reader<'_> {
     pub fn overlay(&mut self, node: Option<&Node<'_>>, patches: &mut Vec<Patch>) {

@@ -1,15 +1,18 @@
-//! Reads the values of a descriptor that has `network` or `values_file`, and how they are counted.
+//! Reads the values of a descriptor that has `network`, `values` or `values_file`, and how they are counted.
 
-use super::Reader;
+use std::collections::HashMap;
+
+use super::budget::item_bytes;
+use super::{Descriptor, Reader, Tree};
 use crate::model::keys::Section;
-use crate::model::value_set::{Group, SetKind, network_problem};
-use crate::syntax::position::Position;
+use crate::model::value_set::{Group, Item, SetKind, network_problem};
+use crate::syntax::position::{Origin, Position};
 use crate::syntax::problem::Problem;
 use crate::syntax::tree::{Content, Node};
 use weir_common::network::Network;
 
 /// The keys that name several values.
-const SETS: [&str; 2] = ["network", "values_file"];
+const SETS: [&str; 3] = ["network", "values", "values_file"];
 
 /// A network or a list, with the value that stands for it in the name of its rule.
 pub(super) struct NamedSet {
@@ -27,14 +30,15 @@ pub(super) fn set_node<'n>(
 }
 
 impl Reader<'_> {
-    /// Reads the networks or the list of a descriptor with this `key` and `value`; none if it has neither.
+    /// Reads the networks or the list of a descriptor in `tree`; none if it has neither.
     pub(super) fn value_sets(
         &mut self,
         fields: &[(&'static str, &Node<'_>)],
-        key: &str,
-        value: &str,
+        descriptor: &Descriptor,
+        tree: &mut Tree,
     ) -> Option<Vec<NamedSet>> {
         let (field, node) = set_node(fields)?;
+        let (key, value) = (&descriptor.key, &descriptor.value);
         let other = fields.iter().find(|(name, _)| SETS.contains(name) && *name != field);
         let other = other.filter(|(_, node)| !node.is_null()).map(|(name, _)| *name);
         if let Some(other) = other.or((!value.is_empty()).then_some("value")) {
@@ -51,20 +55,63 @@ impl Reader<'_> {
         }
         Some(match field {
             "network" => self.networks(node),
+            "values" => self.values(node, key, tree).into_iter().collect(),
             _ => self.list(node).into_iter().collect(),
         })
     }
 
     fn networks(&mut self, node: &Node<'_>) -> Vec<NamedSet> {
-        let items = match node.content() {
-            Content::List(items) => items,
-            _ => std::slice::from_ref(node),
-        };
-        if items.is_empty() {
-            let message = "config error, `network` is an empty list";
-            self.error(node.position, message, "", "write networks such as 10.0.0.0/8");
-        }
+        let items = self.items(node, "network", "write networks such as 10.0.0.0/8");
         items.iter().filter_map(|item| self.network(item)).collect()
+    }
+
+    /// Returns the items of a list, or the one value in its place.
+    fn items<'n>(&mut self, node: &'n Node<'n>, field: &str, help: &str) -> &'n [Node<'n>] {
+        let Content::List(items) = node.content() else { return std::slice::from_ref(node) };
+        if items.is_empty() {
+            let message = format!("config error, `{field}` is an empty list");
+            self.error(node.position, message, "", help);
+        }
+        items
+    }
+
+    /// Reads `values`. An item that another descriptor of the level has is an error, as two equal descriptors are.
+    fn values(&mut self, node: &Node<'_>, key: &str, tree: &mut Tree) -> Option<NamedSet> {
+        let nodes = self.items(node, "values", "write values such as `[GET, HEAD]`");
+        let mut places: HashMap<Box<str>, Position> = HashMap::new();
+        let mut items = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            let Some(item) = self.item(node) else { continue };
+            self.spend(node.position, item_bytes(key, &item.text));
+            let origin = |position| Origin { file: self.file.clone(), position };
+            let same = places.insert(item.text.clone(), node.position).map(origin);
+            let other = || tree.holder(&format!("{key}_{}", item.text));
+            if let Some(first) = same.or_else(|| Some(other()?.origin.clone())) {
+                let message = format!("config error, '{}' is there twice on this level", item.text);
+                let help = "remove one of the two: a value of a key has one rule on its level";
+                let problem = self.problem(node.position, message, &item.text, help);
+                self.problems.push(problem.with_first(first));
+                continue;
+            }
+            items.push(item);
+        }
+        let is_whole = !items.is_empty() && items.len() == nodes.len();
+        let (kind, position) = (SetKind::Values(items.into()), node.position);
+        is_whole.then(|| NamedSet { value: tree.name_of_values(key), kind, position })
+    }
+
+    fn item(&mut self, node: &Node<'_>) -> Option<Item> {
+        let text = self.text(node, "values")?;
+        if text.is_empty() {
+            let help = "write a value; a descriptor without `value` and `values` matches all";
+            self.error(node.position, "config error, an item of `values` is empty", "", help);
+            return None;
+        }
+        let item = Item::read(&text);
+        if let Err((message, help)) = &item {
+            self.error(node.position, message, &text, help);
+        }
+        item.ok()
     }
 
     fn network(&mut self, node: &Node<'_>) -> Option<NamedSet> {

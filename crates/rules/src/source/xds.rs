@@ -148,6 +148,9 @@ fn descriptor(
     builder.add_list(&mut map, "network", message.network, |builder, network| {
         Ok(builder.scalar(network, Style::Text))
     })?;
+    builder.add_list(&mut map, "values", message.values, |builder, value| {
+        Ok(builder.scalar(value, Style::Text))
+    })?;
     builder.add(&mut map, "values_file", message.values_file)?;
     if let Some(group) = message.group {
         let key = builder.key("group")?;

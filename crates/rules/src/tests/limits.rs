@@ -54,6 +54,28 @@ fn months_are_those_of_the_calendar_if_options_say_so() {
 }
 
 #[test]
+fn starts_is_a_calendar_and_part_of_the_shape() {
+    for (written, text, shape) in [
+        ("unit: month, starts: 15", "UTC, from 15", "@UTC@15"),
+        ("unit: month, starts: '31', time_zone: Europe/Berlin", "Berlin, from 31", "Berlin@31"),
+        ("unit: week, starts: Wed", "UTC, from wednesday", "@UTC@wednesday"),
+        ("unit: week, starts: sunday, align: calendar", "UTC, from sunday", "@UTC@sunday"),
+        ("unit: day, starts: 6:00", "UTC, from 06:00", "@UTC@06:00"),
+        ("unit: day, starts: \"06:00\"", "UTC, from 06:00", "@UTC@06:00"),
+        ("unit: day, starts: 23:59", "UTC, from 23:59", "@UTC@23:59"),
+        // As without it.
+        ("unit: month, starts: 1", "of the calendar, UTC", "@UTC"),
+        ("unit: week, starts: mon", "of the calendar, UTC", "@UTC"),
+        ("unit: day, starts: 00:00", "of the calendar, UTC", "@UTC"),
+    ] {
+        let limit = limit(&format!("requests_per_unit: 9, {written}"));
+        assert!(limit.to_string().ends_with(text), "{written}: {limit}");
+        let plan = weir_limit::Plan::new(vec![limit]);
+        assert!(plan.shape().ends_with(shape), "{written}: {}", plan.shape());
+    }
+}
+
+#[test]
 fn a_period_becomes_a_multiple_of_its_largest_unit() {
     for (said, unit, multiplier) in [
         ("period: 15m", "minute", 15),
@@ -193,6 +215,25 @@ fn invalid_limits_are_rejected_with_a_fix() {
             "IANA name",
         ),
         (limit("unit: day, time_zone: UTC"), "`time_zone` without", "add `align: calendar`"),
+        (limit("unit: month, starts: 32"), "`starts` is '32'", "from 1 to 31"),
+        (limit("unit: month, starts: 0"), "`starts` is '0'", "from 1 to 31"),
+        (limit("unit: month, starts: monday"), "`starts` is 'monday'", "from 1 to 31"),
+        (limit("unit: week, starts: 1"), "`starts` is '1'", "such as monday"),
+        (limit("unit: day, starts: 6am"), "`starts` is '6am'", "\"06:00\""),
+        (limit("unit: day, starts: 24:00"), "`starts` is '24:00'", "\"06:00\""),
+        (limit("unit: year, starts: 1"), "`starts` is '1'", "a month starts on"),
+        (limit("unit: month, starts: 1.5"), "`starts` is '1.5'", "from 1 to 31"),
+        (limit("unit: month, starts: [15]"), "`starts` is '", "from 1 to 31"),
+        (limit("unit: month, starts:"), "`starts` is '", "from 1 to 31"),
+        (limit("unit: hour, starts: 15"), "not a hour", "`unit: day`"),
+        (limit("period: 30d, starts: 15"), "only one day, week, month", "`unit: day`"),
+        (limit("unit: month, unit_multiplier: 2, starts: 15"), "only one day", "`unit: day`"),
+        (
+            limit("unit: month, align: epoch, starts: 15, time_zone: UTC"),
+            "both `align: epoch` and `starts`",
+            "remove one of the two",
+        ),
+        (limit("unit: month, algorithm: gcra, starts: 15"), "gcra takes no `starts`", "fixed_w"),
         (limit("unlimited: true, burst: 1"), "`burst` beside `unlimited`", "remove one"),
         ("rate_limits:".into(), "0 items in `rate_limits`", "write 1 to 16"),
         ("rate_limits: []".into(), "0 items in `rate_limits`", "write 1 to 16"),

@@ -2,6 +2,7 @@
 
 mod lists;
 mod model;
+mod values;
 
 use std::fs;
 use std::path::Path;
@@ -261,7 +262,10 @@ fn errors_of_networks() {
         ("- { key: ip, network: 10.0.0.0/8, value: a, L }\n", "both `value` and `network`"),
         ("- { key: ip, network: '::/0', values_file: a, L }\n", "both `network` and `values_file`"),
         ("- { key: 'ip*', network: 10.0.0.0/8, L }\n", "`network` beside the key 'ip*'"),
-        ("- { key: ip, group: { v4: 8 }, L }\n", "`group` without `network` or `values_file`"),
+        (
+            "- { key: ip, group: { v4: 8 }, L }\n",
+            "`group` without `network`, `values` or `values_file`",
+        ),
         ("- { key: ip, network: '::/0', group: { v4: 33 }, L }\n", "`v4` is 33"),
         ("- { key: ip, network: '::/0', group: { v5: 3 }, L }\n", "unknown key 'v5'"),
         ("- { key: ip, network: '::/0', group: 8, L }\n", "cannot use `8` as a map"),

@@ -114,6 +114,9 @@ fn an_overlay_is_part_of_the_rules() {
 fn every_limit_is_written_as_it_was_read() {
     for limits in [
         "rate_limit: { unit: month, requests_per_unit: 0, align: calendar, time_zone: Europe/Berlin }",
+        "rate_limit: { unit: month, requests_per_unit: 3, align: calendar, time_zone: UTC, starts: '15' }",
+        "rate_limit: { unit: week, requests_per_unit: 3, align: calendar, time_zone: UTC, starts: sunday }",
+        "rate_limit: { unit: day, requests_per_unit: 3, align: calendar, time_zone: UTC, starts: '06:00' }",
         "rate_limit: { unit: day, requests_per_unit: 3, charge_denied: false, name: 'a, b: }' }",
         "rate_limit: { unit: day, requests_per_unit: 3, replaces: [{ name: a }, { name: '1' }] }",
         "rate_limit: { unlimited: true, replaces: [{ name: a }] }",

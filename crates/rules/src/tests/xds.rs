@@ -78,6 +78,7 @@ fn every_key_has_a_field() {
         pb::RateLimitPolicy {
             align: "calendar".into(),
             time_zone: "Europe/Berlin".into(),
+            starts: "15".into(),
             ..policy(5, 9)
         },
     ];
@@ -133,7 +134,7 @@ descriptors:
               requests_per_unit: 10 }
           - { algorithm: bucketed_window, buckets: 12, unit: hour, requests_per_unit: 7,
               replaces: [{ name: b }] }
-          - { align: calendar, time_zone: Europe/Berlin, unit: month, requests_per_unit: 9 }
+          - { align: calendar, time_zone: Europe/Berlin, starts: 15, unit: month, requests_per_unit: 9 }
 ",
     );
     assert_eq!(problems.iter().map(describe).collect::<Vec<_>>(), Vec::<String>::new());
@@ -431,6 +432,17 @@ fn networks_have_fields() {
     for place in ["descriptors[0].network[1] (ip)", "descriptors[0].group.v4 (ip)"] {
         assert!(reported.contains(&format!("\n  at: {place}\n")), "{place}: {reported}");
     }
+    let values = vec!["ann".to_owned(), "b*".into(), "10.0.0.0/8".into()];
+    let several = pb::RateLimitDescriptor { values, ..with(&[], None) };
+    let (set, problems) = load(&config(vec![several.clone()]));
+    assert_eq!(problems, Vec::<String>::new());
+    for (value, is_found) in [("ann", true), ("bob", true), ("10.1.2.3", true), ("carol", false)] {
+        assert_eq!(set.domain("d").unwrap().find(&[("ip", value)]).is_some(), is_found, "{value}");
+    }
+    let files = vec![resource(&config(vec![several.clone(), several]))];
+    let loaded = Loaded::compile(files, Problems::default(), &Options::default(), None);
+    let reported = loaded.render_errors();
+    assert!(reported.contains("\n  at: descriptors[1].values[1] (ip)\n"), "{reported}");
     let list = pb::RateLimitDescriptor { values_file: "a.txt".into(), ..with(&[], None) };
     let (_, problems) = load(&config(vec![list]));
     assert!(problems[0].contains("`values_file` in rules that are in no file"), "{problems:?}");

@@ -50,6 +50,9 @@ pub(crate) const KEYS: &[Key] = &[
     parameter("time_zone", &[FixedWindow], Other, |limit| limit.time_zone.clone().into())
         .in_text()
         .beside_rate(),
+    parameter("starts", &[FixedWindow], Other, |limit| limit.starts.clone().into())
+        .in_text()
+        .beside_rate(),
 ];
 
 const fn parameter(
@@ -143,9 +146,11 @@ pub(crate) fn parameters(limit: &Limit) -> Vec<Parameter<'_>> {
     let default_debt = |burst: u64| Number(if limit.charge_denied { burst } else { 0 });
     match &limit.algorithm {
         Algorithm::FixedWindow(window) => window.calendar.as_ref().map_or(Vec::new(), |calendar| {
+            let starts = (!calendar.starts().is_empty()).then_some(calendar.starts());
             vec![
                 parameter("align", Text(Some("calendar")), Text(None)),
                 parameter("time_zone", Text(Some(calendar.zone())), Text(None)),
+                parameter("starts", Text(starts), Text(None)),
             ]
         }),
         Algorithm::BucketedWindow(window) => {

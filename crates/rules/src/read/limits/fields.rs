@@ -151,6 +151,11 @@ impl Reader<'_> {
                         self.error(node.position, message, &zone, help);
                     }
                 }
+                "starts" => {
+                    let calendar = |unit| Calendar::new(unit, "UTC").ok();
+                    let calendars = [Unit::Month, Unit::Week, Unit::Day].into_iter();
+                    self.starts(node, calendars.filter_map(calendar));
+                }
                 "replaces" => {
                     for item in self.maps(node, key) {
                         self.replaced_name(item, "");

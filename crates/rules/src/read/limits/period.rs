@@ -1,5 +1,6 @@
 //! Reads the period of a limit: units, durations, and windows that follow the calendar.
 
+use std::iter;
 use std::sync::Arc;
 
 use super::super::Reader;
@@ -59,13 +60,15 @@ impl Reader<'_> {
         found
     }
 
-    /// Reads `align` and `time_zone`: the calendar that windows follow, if any. The outer option is none after an error.
+    /// Reads `align`, `time_zone` and `starts`: the calendar that windows follow, if any. The outer option is none after an error.
     pub(super) fn calendar(&mut self, fields: &Fields<'_>) -> Option<Option<Arc<Calendar>>> {
         let is_multiplied = fields.get("unit_multiplier").is_some_and(|node| node.shown() != "1");
         let unit = Unit::from_name(&fields.text("unit")).filter(|_| !is_multiplied);
         let is_calendar_month = self.options.calendar_months && unit == Some(Unit::Month);
+        let starts = fields.get("starts");
         let align = match fields.get("align") {
             Some(node) => self.string(node, "align"),
+            None if starts.is_some() => "calendar".to_owned(),
             // A month of a fixed length where the rule says so.
             None if is_calendar_month => "calendar".to_owned(),
             None => "epoch".to_owned(),
@@ -73,7 +76,11 @@ impl Reader<'_> {
         let zone = fields.get("time_zone").map(|node| self.string(node, "time_zone"));
         match align.as_str() {
             "epoch" => {
-                if let Some(zone) = zone {
+                if let Some(node) = starts {
+                    let message = "config error, both `align: epoch` and `starts`";
+                    let help = "remove one of the two: `starts` follows the calendar";
+                    self.error(node.position, message, &node.shown(), help);
+                } else if let Some(zone) = zone {
                     let message = "config error, `time_zone` without `align: calendar`";
                     let help = "add `align: calendar`, or remove `time_zone`";
                     self.error(fields.position("time_zone"), message, &zone, help);
@@ -93,9 +100,19 @@ impl Reader<'_> {
             None => Err("only one day, week, month or year follows the calendar".to_owned()),
         };
         match calendar {
-            Ok(calendar) => Some(Some(Arc::new(calendar))),
+            Ok(calendar) => {
+                let calendar = match starts {
+                    Some(node) => self.starts(node, iter::once(calendar))?,
+                    None => calendar,
+                };
+                Some(Some(Arc::new(calendar)))
+            }
             Err(error) => {
-                let key = if error.contains("zone") { "time_zone" } else { "align" };
+                let key = match fields.get("align") {
+                    _ if error.contains("zone") => "time_zone",
+                    None => "starts",
+                    Some(_) => "align",
+                };
                 let help = "calendar windows are `unit: day`, week, month or year, and a \
                             `time_zone` is an IANA name such as Europe/Berlin";
                 let message = format!("config error, {error}");
@@ -103,5 +120,22 @@ impl Reader<'_> {
                 None
             }
         }
+    }
+
+    /// Reads where in its unit a window starts, of the first calendar that has such a start.
+    pub(super) fn starts(
+        &mut self,
+        node: &Node<'_>,
+        mut calendars: impl Iterator<Item = Calendar>,
+    ) -> Option<Calendar> {
+        let text = node.shown();
+        let starting = calendars.find_map(|calendar| calendar.starting(&text));
+        if starting.is_none() {
+            let message = format!("config error, `starts` is '{text}'");
+            let help = "a month starts on a day from 1 to 31, a week on a day such as monday, and a \
+                        day at a time such as \"06:00\"";
+            self.error(node.position, message, &text, help);
+        }
+        starting
     }
 }

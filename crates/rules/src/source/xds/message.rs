@@ -63,6 +63,8 @@ pub(crate) struct Descriptor {
     pub group: Option<RateLimitGroup>,
     #[prost(message, optional, tag = "1011")]
     pub lease: Option<bool>,
+    #[prost(string, repeated, tag = "1012")]
+    pub values: Vec<String>,
 }
 
 /// A `google.protobuf.Struct`.

@@ -72,6 +72,7 @@ fn each_error_is_reported_at_its_place() {
         ),
         (set("{ period: 15m, unit: day }"), "1:39: error: config error, both `period` and `unit`"),
         (set("{ time_zone: Mars/Base }"), "1:42: error: config error, "),
+        (set("{ starts: 32 }"), "1:39: error: config error, `starts` is '32'"),
         (set("{ align: x }"), "1:38: error: config error, `align` is 'x'"),
         (
             set("{ shadow_mode: 1 }"),
@@ -176,7 +177,7 @@ fn the_value_of_every_key_is_checked() {
 #[test]
 fn a_null_removes_whatever_the_type_of_the_key() {
     for key in Key::all().map(|key| key.name) {
-        let fixed = "domain key value network values_file v4 v6 id settle estimate at_least at_most timeout \
+        let fixed = "domain key value network values values_file v4 v6 id settle estimate at_least at_most timeout \
              descriptors charge on_store_failure";
         let fixed: Vec<&str> = fixed.split(' ').collect();
         if !fixed.contains(&key) {

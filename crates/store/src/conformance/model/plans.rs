@@ -31,8 +31,10 @@ pub(super) fn plans() -> [Arc<Plan>; PLANS] {
         limit(n, Algorithm::FixedWindow(FixedWindow { n, period: seconds * s, calendar: None }))
     };
     let calendar = |n| {
-        let calendar = Calendar::new(Unit::Day, "Europe/Berlin").unwrap().into();
-        let window = FixedWindow { n, period: 86_400 * s, calendar: Some(calendar) };
+        let calendar = Calendar::new(Unit::Day, "Europe/Berlin").unwrap();
+        let starts = if n == 9 { "06:00" } else { "00:00" };
+        let calendar = calendar.starting(starts).map(Arc::new);
+        let window = FixedWindow { n, period: 86_400 * s, calendar };
         limit(n, Algorithm::FixedWindow(window))
     };
     let sliding =

@@ -76,7 +76,7 @@ impl Random {
 /// The plans of the schedules. Windows of a month are the calendar's.
 fn plans() -> Vec<Arc<Plan>> {
     let month = |n| {
-        let calendar = Calendar::new(Unit::Month, "Europe/Vienna").map(Arc::new).ok();
+        let calendar = Some(Arc::new(billing_month()));
         let period = Unit::Month.period(1).expect("a period");
         of(n, Algorithm::FixedWindow(FixedWindow { n, period, calendar }))
     };
@@ -183,9 +183,14 @@ pub(super) async fn agrees(
     }
 }
 
+/// A month from the fifteenth.
+fn billing_month() -> Calendar {
+    let month = Calendar::new(Unit::Month, "Europe/Vienna").ok();
+    month.and_then(|month| month.starting("15")).expect("a calendar")
+}
+
 fn set_before_the_end_of_a_month(clock: &ManualClock) {
-    let month = Calendar::new(Unit::Month, "Europe/Vienna").expect("a calendar");
-    let (_, end) = month.window(clock.now() + 10 * MINUTE);
+    let (_, end) = billing_month().window(clock.now() + 10 * MINUTE);
     clock.set(end - 3 * MINUTE + 123_456);
 }
 
