@@ -53,6 +53,7 @@ mod resp;
 mod rolling_restart;
 mod scarce;
 mod secrets;
+mod sell_tokens;
 mod service;
 mod settings;
 mod start_errors;

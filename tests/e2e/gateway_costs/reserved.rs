@@ -7,6 +7,7 @@ use std::net::TcpStream;
 use serde_json::{Value, json};
 
 use super::{Gateway, Policy};
+use crate::sell_tokens;
 use crate::support::files::read;
 use crate::support::{http, wait_for, yaml};
 
@@ -52,8 +53,11 @@ struct Reserved(Gateway);
 
 impl Reserved {
     fn start(policy: &Policy) -> Reserved {
-        let overlay = read("examples/envoy-ai-gateway/budget.overlay.yaml");
-        Reserved(Gateway::start_with(policy, Some(&overlay)))
+        Reserved::with(policy, &read("examples/envoy-ai-gateway/budget.overlay.yaml"))
+    }
+
+    fn with(policy: &Policy, overlay: &str) -> Reserved {
+        Reserved(Gateway::start_with(policy, Some(overlay)))
     }
 
     /// Calls weir for the tenant. Returns what is left; none if the call was denied.
@@ -171,6 +175,17 @@ fn the_second_call_with_an_id_settles_the_first() {
     budget.0.envoy.backend.release(1);
     assert_eq!(slow.join().unwrap(), 200);
     wait_for("the end", || (budget.remaining() == 1_500).then_some(()));
+}
+
+#[test]
+fn the_overlay_of_sell_tokens_reserves_and_settles() {
+    let overlay = sell_tokens::shown("tokens.overlay.yaml");
+    let budget = Reserved::with(&Policy::read("cost-reserve"), &overlay);
+    budget.settles(1_200, || budget.answer(1_200));
+    // The minute, which has the fewest left.
+    assert_eq!(budget.remaining(), 40_000 - 1_200);
+    let rules = http::get(budget.0.weir.debug, "/rlconfig").body;
+    assert!(rules.contains("unit=MONTH requests_per_unit=2000000"), "{rules}");
 }
 
 #[test]
