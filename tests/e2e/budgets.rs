@@ -101,7 +101,8 @@ impl Budget {
     /// Starts with a changed configuration of Envoy.
     fn with(config: &str) -> Budget {
         // No test fails when a day ends.
-        let rules = include_str!("../../examples/rules/tokens.yaml").replace("day, ", "year, ");
+        let rules =
+            include_str!("../../examples/rules/tokens.yaml").replace("10000/d", "10000/year");
         let weir = serving(&rules).env("WEIR__HTTP__ALLOW_NEGATIVE_HITS", "true").start();
         let envoy = envoy::documented_with(config, &weir, model::start());
         Budget { weir, envoy }

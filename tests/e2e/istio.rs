@@ -24,7 +24,7 @@ fn setup() -> Setup {
     let values = yaml::document(&example("weir-values.yaml"));
     let mut setup = Setup::new();
     for (name, rules) in values["rules"]["files"].as_object().expect("rule files") {
-        let rules = rules.as_str().expect("text").replace("minute", "year");
+        let rules = rules.as_str().expect("text").replace("/m\n", "/year\n");
         setup = setup.file(&format!("rules/{name}"), &rules);
     }
     setup.arg("serve").arg("--rules").arg("rules")
