@@ -15,7 +15,7 @@ use weir_rules::{Document, Loaded, Options, Problems, Rule, xds};
 /// The size of each file and message, in bytes.
 const SIZE: usize = 200_000;
 
-/// The maximum allocated at a time, from `docs/rules.md`.
+/// The maximum allocated at a time, from `docs/reference/rule-keys.md`.
 const MOST: usize = (16 << 20) + 100 * SIZE;
 
 /// A file that repeats `item`, between `head` and `tail`.

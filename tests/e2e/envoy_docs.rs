@@ -220,7 +220,7 @@ fn passes(envoy: &envoy::Envoy) -> bool {
 
 #[test]
 fn the_complete_example_limits_requests_and_connections() {
-    let rules = blocks_with("domain: shop")[0].replace("minute", "year");
+    let rules = blocks_with("domain: shop")[0].replace("/m\n", "/year\n");
     let weir = serving(&rules).start();
     let envoy = envoy::documented(complete_example(), &weir);
     let ann = [("x-user", "ann")];

@@ -9,18 +9,16 @@ use crate::support::envoy;
 const DOCUMENT: &str = include_str!("../../docs/migrating.md");
 
 /// A part of each row's lines, the descriptor of its first request, and how many requests pass at once.
-const ROWS: [(&str, &str, u32); 13] = [
+const ROWS: [(&str, &str, u32); 11] = [
     ("limit_req zone=login", "limit=login,remote_address=192.0.2.1", 6),
     ("limit_conn downloads", "limit=downloads,remote_address=192.0.2.1,request_id={n}", 10),
     ("limit-rps", "limit=shop,remote_address=192.0.2.1", 51),
-    ("limit-connections", "limit=shop-connections,remote_address=192.0.2.1,request_id={n}", 5),
     ("minute: 60", "limit=kong,remote_address=192.0.2.1", 60),
     ("window_size", "limit=advanced,api_key=a", 5),
     ("window: 10s", "method=POST,remote_address=192.0.2.1", 5),
     ("max_value", "tier=free,user=ann", 10),
     ("tokens_per_fill", "limit=local", 1_000),
     ("average", "limit=traefik,remote_address=192.0.2.1", 50),
-    ("inFlightReq", "limit=in-flight,remote_address=192.0.2.1,request_id={n}", 10),
     ("CL.THROTTLE", "user=ann", 16),
     ("unit=MINUTE", "api_key=a", 20),
 ];

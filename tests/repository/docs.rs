@@ -34,8 +34,12 @@ fn compile(text: &str) -> (RuleSet, String) {
 
 #[test]
 fn rule_files_in_the_docs_load() {
-    let documents =
-        [("docs/rules.md", 10), ("docs/reference/rule-keys.md", 8), ("docs/redis.md", 1)];
+    let documents = [
+        ("docs/rules.md", 10),
+        ("docs/reference/rule-keys.md", 8),
+        ("docs/redis.md", 1),
+        ("docs/compatibility.md", 1),
+    ];
     for (name, at_least) in documents {
         let document = read(name);
         let mut blocks = blocks(&document, "yaml");
@@ -50,15 +54,71 @@ fn rule_files_in_the_docs_load() {
     }
 }
 
+/// The first words of each common limit of the guide, and how many hits it admits at once.
+const COMMON_LIMITS: [(&str, Option<u64>); 22] = [
+    ("10 a second of each client, 20 at once", Some(20)),
+    ("100 a second of all clients", Some(100)),
+    ("several periods", Some(5)),
+    ("300 in 15 minutes", Some(300)),
+    ("50 a minute of each client on each route", Some(50)),
+    ("each user below a path", Some(100)),
+    ("writes of each user", Some(10)),
+    ("one method on one path", Some(30)),
+    ("clients without a user", Some(60)),
+    ("each user of a plan", Some(1_000)),
+    ("one user with more", Some(5_000)),
+    ("a user without a limit", None),
+    ("a blocked user", Some(0)),
+    ("networks without a limit", None),
+    ("a network together", Some(1_000)),
+    ("never more than 100", Some(100)),
+    ("10 of each client at the same time", Some(10)),
+    ("a day of the calendar", Some(1_000)),
+    ("a month from the billing day", Some(100_000)),
+    ("[tokens of a model]", Some(40_000)),
+    ("bytes or another cost", Some(1_000_000_000)),
+    ("a limit that only counts", Some(100)),
+];
+
+#[test]
+fn common_limits_match_their_descriptors_and_admit_what_they_say() {
+    let guide = read("docs/rules.md");
+    let (_, section) = guide.split_once("## Common limits").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let rows = section.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
+    let rows: Vec<Vec<&str>> =
+        rows.map(|row| row.trim_matches('|').split(" | ").collect()).collect();
+    assert_eq!(rows.len(), COMMON_LIMITS.len());
+    for (row, (limit, admitted)) in zip(rows, COMMON_LIMITS) {
+        let [shown, descriptor, rule] = row[..] else { panic!("three cells: {row:?}") };
+        assert!(shown.trim_start().starts_with(limit), "{limit}: {shown}");
+        let code = |cell: &str| cell.trim().trim_matches('`').to_owned();
+        let (rules, problems) =
+            compile(&format!("domain: shop\ndescriptors:\n  - {}\n", code(rule)));
+        assert_eq!(problems, "", "{limit}");
+        let descriptor = code(descriptor);
+        let entries: Vec<(&str, &str)> =
+            descriptor.split(',').filter_map(|entry| entry.split_once('=')).collect();
+        let found = rules.domain("shop").unwrap().find(&entries);
+        let found = found.unwrap_or_else(|| panic!("{limit}: {descriptor} matches no rule"));
+        let plan = found.rule.plan.as_ref();
+        let left = plan.map(|plan| {
+            plan.charge(&mut State::default(), START, Op::Take(0), None).decision.remaining
+        });
+        assert_eq!(left, admitted, "{limit}");
+    }
+}
+
 #[test]
 fn every_rule_key_is_documented() {
     let document = read("docs/reference/rule-keys.md");
     let guide = read("docs/rules.md");
     let shown = [&document, &guide].into_iter().flat_map(|page| blocks(page, "yaml"));
     let shown: String = shown.map(|(_, text)| text).collect();
-    for key in "domain descriptors key value network values_file group rate_limit shadow_mode quota_mode detailed_metric \
-                value_to_metric share_threshold metadata reserve lease id settle estimate at_least at_most timeout requests_per_unit unit unlimited name \
-                replaces unit_multiplier"
+    for key in "domain descriptors key value network values values_file group rate rates burst starts rate_limit \
+                shadow_mode quota_mode detailed_metric value_to_metric share_threshold metadata reserve lease id \
+                settle estimate at_least at_most timeout requests_per_unit unit unlimited name replaces \
+                unit_multiplier"
         .split_whitespace()
     {
         assert!(shown.contains(&format!("{key}:")), "{key}");
@@ -85,8 +145,9 @@ fn the_matching_example_is_correct() {
 
 #[test]
 fn the_error_example_is_correct() {
-    let text = "domain: shop\ndescriptors:\n  - key: api_key\n    rate_limt:\n      unit: minute\n  \
-                - key: path\n    rate_limit:\n      unit: fortnight\n      shadow_mode: true\n";
+    let text = "domain: shop\ndescriptors:\n  - key: api_key\n    rate: 10 per second\n  - key: path\n    \
+                rate_limt:\n      rate: 5/m\n  - key: user\n    rate_limit:\n      rate: 20/m\n      \
+                shadow_mode: true\n";
     let document = read("docs/rules.md");
     let mut shown = blocks(&document, "text").into_iter().map(|(_, block)| block);
     let shown = shown.find(|block| block.contains("rate_limt")).unwrap();
