@@ -39,7 +39,7 @@ descriptors:
     let (code, printed) = run(directory.path(), command);
     assert_eq!(code, Some(0), "{printed}");
     for wanted in
-        ["9 per day (shadow)", "5 per 15 minutes", "1 per second + 100 per day", "0 warnings"]
+        ["9 per day (shadow)", "300 per 15 minutes", "1 per second + 100 per day", "0 warnings"]
     {
         assert!(printed.contains(wanted), "{wanted}\n{printed}");
     }
