@@ -468,7 +468,7 @@ fn a_server_behind_tls_is_verified() {
 #[test]
 fn wrong_arguments_are_refused_before_anything_is_sent() {
     for (args, error) in [
-        ("block", "--domain"),
+        ("block", "there is no descriptor: write key=value"),
         ("block -d shop =1", "error: invalid descriptor '=1'"),
         ("block -d shop user", "`user` has no `=`: write user=VALUE, or user= for the empty value"),
         ("unblock -d shop user", "`user` has no `=`"),
