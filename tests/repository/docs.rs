@@ -128,8 +128,9 @@ fn the_matching_example_is_correct() {
 
 #[test]
 fn the_error_example_is_correct() {
-    let text = "domain: shop\ndescriptors:\n  - key: api_key\n    rate_limt:\n      unit: minute\n  \
-                - key: path\n    rate_limit:\n      unit: fortnight\n      shadow_mode: true\n";
+    let text = "domain: shop\ndescriptors:\n  - key: api_key\n    rate: 10 per second\n  - key: path\n    \
+                rate_limt:\n      rate: 5/m\n  - key: user\n    rate_limit:\n      rate: 20/m\n      \
+                shadow_mode: true\n";
     let document = read("docs/rules.md");
     let mut shown = blocks(&document, "text").into_iter().map(|(_, block)| block);
     let shown = shown.find(|block| block.contains("rate_limt")).unwrap();
