@@ -131,8 +131,29 @@ impl Key {
     }
 }
 
+/// Words with which other programs write a limit.
+const LIMITS_OF_OTHERS: [&str; 12] = [
+    "average",
+    "day",
+    "hour",
+    "limit",
+    "limits",
+    "max",
+    "max_value",
+    "minute",
+    "month",
+    "requests",
+    "second",
+    "seconds",
+];
+
 /// Suggests a key similar to an unknown one, or else lists the keys of the section.
 pub(crate) fn suggestion(name: &str, section: Section) -> String {
+    if LIMITS_OF_OTHERS.contains(&name)
+        && matches!(section, Descriptor | Section::Limit | ListedLimit)
+    {
+        return "write the limit as a rate, such as `rate: 10/s`".to_owned();
+    }
     let of_section = Key::all().filter(|key| key.sections.contains(&section));
     let names: Vec<&str> = of_section.map(|key| key.name).collect();
     match nearest(name, names.iter().copied()) {

@@ -262,6 +262,10 @@ fn invalid_rates_are_rejected_with_a_fix() {
             "config error, `rate` beside `unlimited` | remove one of the two",
         ),
         (
+            "limit: 10/s",
+            "config error, unknown key 'limit' | write the limit as a rate, such as `rate: 10/s`",
+        ),
+        (
             "rate: 10/s, algorithm: concurrency",
             "config error, concurrency takes no `rate` | remove it; it is for fixed_window, sliding_window, \
              sliding_log, bucketed_window, token_bucket, leaky_bucket, gcra",
