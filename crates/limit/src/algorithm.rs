@@ -26,6 +26,9 @@ pub type Packed = [u32; 3];
 /// Everything about one algorithm, implemented by its parameters.
 ///
 /// A default is right, or safe, for every algorithm that does not override it.
+///
+/// A state is always advanced to `now` before it is read or changed. `log` is the log that all sliding_log limits of a
+/// rule share; other algorithms ignore it.
 pub(crate) trait LimitAlgorithm: Clone + Sized {
     /// The state of one limit for one key. The default is that of a key never seen.
     type State: Default;

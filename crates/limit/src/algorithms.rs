@@ -268,7 +268,7 @@ impl Algorithm {
         each!(self, A(_) => A::NAME)
     }
 
-    /// Returns whether callers read the tokens that a denial leaves.
+    /// Returns whether callers read the tokens that a denial leaves. Otherwise a denied limit counts as used up.
     pub fn reports_tokens(&self) -> bool {
         each!(self, A(_) => A::REPORTS_TOKENS)
     }

@@ -160,7 +160,8 @@ impl Plan {
         })
     }
 
-    /// Returns whether a denial of some hits holds as long for more hits. Otherwise these may wait longer.
+    /// Returns whether a denial of some hits holds as long for more hits. Otherwise these may wait longer, and
+    /// because of another limit.
     pub fn denial_covers_more_hits(&self) -> bool {
         matches!(&*self.limits, [limit] if limit.algorithm.denial_covers_more_hits())
     }

@@ -112,7 +112,7 @@ impl<'s> Level<'s> {
         for in_set in node.sets.iter().flat_map(|sets| sets.all(&node.children, key, value)) {
             let child = &node.children[in_set.child as usize];
             in_sets.push(in_set.child);
-            let within = (in_set.kind != MatchKind::Value).then(|| child.within(&in_set));
+            let within = child.within(&in_set).filter(|_| in_set.kind != MatchKind::Value);
             found.push(Candidate { within, ..child.candidate(in_set.kind) });
         }
         for wildcard in node.wildcards.iter().filter(|wildcard| joined.matches(&wildcard.parts)) {
@@ -180,17 +180,19 @@ impl Child {
         }
     }
 
-    fn within(&self, found: &FoundInSet) -> Within<'_> {
+    fn within(&self, found: &FoundInSet) -> Option<Within<'_>> {
         let list = self.entry().1;
         let list = list.strip_prefix('@').unwrap_or(list);
         let network = found.network.map(|(network, len)| network.truncate(len, len));
         let items = self.items();
         let item = match (found.line, network) {
             (Some(item), _) => items.get(item as usize),
-            (None, network) => items.iter().find(|item| item.network == network),
+            (None, Some(_)) => items.iter().find(|item| item.network == network),
+            // The value is the name of the list.
+            (None, None) => return None,
         };
         let line = found.line.filter(|_| items.is_empty()).map(|line| (list, line));
-        Within { network, line, item: item.map(|item| &*item.text) }
+        Some(Within { network, line, item: item.map(|item| &*item.text) })
     }
 }
 

@@ -1,5 +1,7 @@
 //! Reads `rate` and `rates`, the short form of limits, as the long form. What comes after sees the long form alone.
 
+use std::collections::BTreeMap;
+
 use super::Reader;
 use super::limits::MAX_LIMITS;
 use crate::model::keys::{Key, Section};
@@ -32,7 +34,8 @@ impl Reader<'_> {
         let long = last("rate_limit").or(last("rate_limits"));
         let beside = fields.iter().find(|(field, _)| *field != "rate" && is_of_limit(field));
         let beside = beside.copied();
-        let short: FieldNodes<'n> =
+        // The last of each name counts: a merged map may have the others.
+        let short: BTreeMap<_, _> =
             fields.extract_if(.., |(field, _)| *field == "rates" || is_of_limit(field)).collect();
         let both = |one: &str, other: &str| format!("config error, both `{one}` and `{other}`");
         let (node, message, help) = match (rate, rates, beside) {

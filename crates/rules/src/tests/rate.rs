@@ -292,3 +292,27 @@ fn invalid_rates_are_rejected_with_a_fix() {
     let at = compile(&rule("rate_limit: { name: n, rate: 10 rps }")).1;
     assert_eq!(super::describe(&at[0]), "3:42: error: config error, `rate` is `10 rps` «10 rps»");
 }
+
+#[test]
+fn a_merged_rate_is_overridden_without_a_warning() {
+    let text = "domain: d\ndescriptors:\n- &base { key: a, rate: 10/s, burst: 5 }\n\
+                - { <<: *base, key: b, rate: 20/s }\n";
+    let (set, problems) = compile(text);
+    assert!(problems.is_empty(), "{problems:#?}");
+    let limits: Vec<String> = set.rules().map(|rule| rule.limits_text()).collect();
+    assert_eq!(
+        limits,
+        ["10 per second, gcra with a burst of 5", "20 per second, gcra with a burst of 5"]
+    );
+}
+
+/// As a template leaves it whose value is not set.
+#[test]
+fn an_empty_burst_is_none() {
+    for fields in ["rate: 10/s, burst: ", "rate_limit: { rate: 10/s, burst: ~ }"] {
+        assert_eq!(meaning_of(fields), meaning_of("rate: 10/s"), "{fields}");
+    }
+    let gcra = "algorithm: gcra, unit: second, requests_per_unit: 10";
+    let empty = meaning_of(&format!("rate_limit: {{ {gcra}, burst: ~ }}"));
+    assert_eq!(empty, meaning_of(&format!("rate_limit: {{ {gcra} }}")));
+}

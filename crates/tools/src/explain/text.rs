@@ -52,10 +52,12 @@ fn print_step(step: &ExplainedStep, out: &mut dyn Write) -> io::Result<()> {
     let candidate = |candidate: &ExplainedCandidate| {
         format!("'{}' ({})", candidate.descriptor, candidate.origin)
     };
-    let within = matched.within.as_deref().unwrap_or_default();
     let by = match matched.by {
         MatchKind::Value => "by its value".to_owned(),
-        MatchKind::Network | MatchKind::List => format!("in {within}"),
+        MatchKind::Network | MatchKind::List => match &matched.within {
+            Some(within) => format!("in {within}"),
+            None => "by its name".to_owned(),
+        },
         MatchKind::Wildcard => "by a wildcard".to_owned(),
         MatchKind::Key => "by its key alone".to_owned(),
     };

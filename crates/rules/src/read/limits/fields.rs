@@ -74,6 +74,8 @@ impl Reader<'_> {
     /// Replaces `rate` by the keys of the long form; none after an error. It stays where it is an error by itself:
     /// in an unlimited rule and for an algorithm without a period.
     fn lengthen<'n>(&mut self, fields: &mut Nodes<'n>) -> Option<()> {
+        // A value that a template leaves empty is not a burst of 0.
+        fields.retain(|key, node| *key != "burst" || !node.is_null());
         let has = |key, value| fields.get(key).is_some_and(|node| node.value() == Some(value));
         if has("unlimited", Value::Bool(true)) || has("algorithm", Value::Text("concurrency")) {
             return Some(());
