@@ -65,7 +65,10 @@ impl Item {
             Ok(network) => Some(network),
             Err(NetworkError::Invalid(_)) if text.contains('*') => None,
             Err(NetworkError::Invalid(_)) => match text_error(text, "in one item") {
-                Some((message, help)) => return Err((message, help)),
+                Some((message, help)) => {
+                    let help = format!("{help}, or the text as the `value` of a descriptor");
+                    return Err((message, help));
+                }
                 None => None,
             },
             Err(error) => return Err(network_problem(&error)),
