@@ -169,6 +169,7 @@ fn policy(u: &mut Unstructured<'_>) -> Result<config::RateLimitPolicy> {
         max_debt: perhaps(u, small)?,
         hold_id: text(u, &["", "", "a", "b"])?,
         shadow_mode: u.ratio(1, 8)?,
+        rate: text(u, &["", "", "", "10/s", "0/m", "4294967295/month", "3/15m", "1/x"])?,
         starts: text(u, &["", "", "15", "monday", "06:00"])?,
     })
 }
