@@ -12,14 +12,14 @@ use crate::support::http;
 use crate::support::redis::Server;
 use crate::support::redis::proxy::Proxy;
 
-/// Neither rule charges what it denies, so what is counted is what was admitted.
+/// Neither rule charges what it denies, so what is counted is what was admitted. No window of a year ends during a test.
 const RULES: &str = "\
 domain: shop
 descriptors:
-  - key: hour
+  - key: year
     rate_limits:
-      - { unit: hour, requests_per_unit: 4000 }
-      - { unit: day, requests_per_unit: 100000 }
+      - { unit: year, requests_per_unit: 4000 }
+      - { period: 1000d, requests_per_unit: 100000 }
   - key: second
     rate_limit: { algorithm: sliding_window, unit: second, requests_per_unit: 100000 }
 ";
@@ -54,7 +54,7 @@ async fn replicas_of_a_hot_key_never_pass_its_limit_and_return_what_is_left() {
     let mut replicas = [replica(&redis).start(), replica(&redis).start()];
     let mut clients = tokio::task::JoinSet::new();
     for i in 0..8 {
-        clients.spawn(admitted(replicas[i % 2].grpc, "hour", 400));
+        clients.spawn(admitted(replicas[i % 2].grpc, "year", 400));
     }
     let sum: usize = clients.join_all().await.iter().sum();
     assert_eq!(sum, 3_200, "all are within the limit");
@@ -62,17 +62,17 @@ async fn replicas_of_a_hot_key_never_pass_its_limit_and_return_what_is_left() {
         assert!(replica.metric(SERVED) > 400, "{}", replica.metric(SERVED));
     }
     // It returns what nobody asked for, and again when it stops.
-    wait_for("leases are returned", || (used(&replicas[0], "hour") == 3_200).then_some(()));
-    assert_eq!(admitted(replicas[1].grpc, "hour", 40).await, 40);
+    wait_for("leases are returned", || (used(&replicas[0], "year") == 3_200).then_some(()));
+    assert_eq!(admitted(replicas[1].grpc, "year", 40).await, 40);
     replicas[1].signal("TERM");
     assert!(replicas[1].wait_until_ended().success());
-    assert_eq!(used(&replicas[0], "hour"), 3_240);
+    assert_eq!(used(&replicas[0], "year"), 3_240);
     // Both at the end of the limit.
     let second = replica(&redis).start();
     let both = [replicas[0].grpc, second.grpc];
     let mut clients = tokio::task::JoinSet::new();
     for i in 0..8 {
-        clients.spawn(admitted(both[i % 2], "hour", 400));
+        clients.spawn(admitted(both[i % 2], "year", 400));
     }
     let rest: usize = clients.join_all().await.iter().sum();
     assert!((760 - 16..=760).contains(&rest), "{rest}");
@@ -102,8 +102,8 @@ async fn what_is_leased_here_is_shown() {
     let weir = replica(&redis).env("WEIR__STORE__LEASES_FOR", "1s").start();
     let api = ControlApi::new(&weir);
     for _ in 0..100 {
-        admitted(weir.grpc, "hour", 40).await;
-        let state = api.good("/v1/state?domain=shop&descriptor=hour=a");
+        admitted(weir.grpc, "year", 40).await;
+        let state = api.good("/v1/state?domain=shop&descriptor=year=a");
         if let Some(hits @ 1..) = state["leased"]["hits"].as_u64() {
             assert!(state["leased"]["ends_ms"].as_u64().is_some_and(|left| left <= 1_000));
             assert!(hits <= 500, "at most an eighth of the limit: {hits}");
@@ -117,7 +117,7 @@ async fn what_is_leased_here_is_shown() {
 async fn nothing_is_leased_where_it_is_off() {
     let redis = Server::start();
     let off = replica(&redis).env("WEIR__STORE__LEASES_FOR", "0s").start();
-    assert_eq!(admitted(off.grpc, "hour", 200).await, 200);
+    assert_eq!(admitted(off.grpc, "year", 200).await, 200);
     assert_eq!(off.metric("weir_lease_grants_total"), 0);
 }
 
