@@ -103,6 +103,11 @@ impl Limit {
         }
     }
 
+    /// Returns whether its windows are those of a calendar, and of about the length of its period.
+    pub fn follows_calendar(&self) -> bool {
+        matches!(&self.algorithm, Algorithm::FixedWindow(window) if window.calendar.is_some())
+    }
+
     /// Returns how many hits are near n, computed with 32-bit floats as in the reference.
     pub fn near_threshold(&self, ratio: f32) -> f32 {
         self.requests_per_unit as f32 * ratio
@@ -202,9 +207,7 @@ impl fmt::Display for Limit {
             (Some(unit), 1) => write!(f, "{n} per {}", unit.name())?,
             (Some(unit), multiplier) => write!(f, "{n} per {multiplier} {}s", unit.name())?,
         }
-        let is_calendar =
-            matches!(&self.algorithm, Algorithm::FixedWindow(window) if window.calendar.is_some());
-        if self.unit == Some(Unit::Month) && !is_calendar {
+        if self.unit == Some(Unit::Month) && !self.follows_calendar() {
             f.write_str(" of 30 days")?;
         }
         self.algorithm.write_text(f)?;

@@ -11,7 +11,7 @@ use super::error::PlanError;
 use super::{Action, Control, LimitChange, MAX_COMPARED};
 use weir_common::entry::Entry;
 use weir_common::rate::Rate;
-use weir_limit::{Algorithm, Limit, Numbers, Plan};
+use weir_limit::{Limit, Numbers, Plan};
 
 /// The changes by a control and by those that match the same and outlast it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -123,9 +123,7 @@ fn check_period(limit: &Limit, change: &LimitChange) -> Result<(), PlanError> {
     let Some(asked) = change.rate else { return Ok(()) };
     let Some(own) = Rate::of(limit) else { return Err(PlanError::NoPeriod) };
     let (from, to) = (asked.per.seconds(), own.per.seconds());
-    let is_calendar =
-        matches!(&limit.algorithm, Algorithm::FixedWindow(window) if window.calendar.is_some());
-    if from == to && (!is_calendar || own.per == asked.per) {
+    if from == to && (!limit.follows_calendar() || own.per == asked.per) {
         return Ok(());
     }
     let n = (u64::from(asked.n) * to).div_ceil(from);

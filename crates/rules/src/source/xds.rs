@@ -145,12 +145,10 @@ fn descriptor(
     let (position, mut map) = (builder.position(), Map::default());
     builder.add(&mut map, "key", message.key)?;
     builder.add(&mut map, "value", message.value)?;
-    builder.add_list(&mut map, "network", message.network, |builder, network| {
-        Ok(builder.scalar(network, Style::Text))
-    })?;
-    builder.add_list(&mut map, "values", message.values, |builder, value| {
-        Ok(builder.scalar(value, Style::Text))
-    })?;
+    for (key, texts) in [("network", message.network), ("values", message.values)] {
+        let scalar = |builder: &mut Builder, text: String| Ok(builder.scalar(text, Style::Text));
+        builder.add_list(&mut map, key, texts, scalar)?;
+    }
     builder.add(&mut map, "values_file", message.values_file)?;
     if let Some(group) = message.group {
         let key = builder.key("group")?;
