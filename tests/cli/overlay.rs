@@ -117,7 +117,7 @@ fn warnings_about_an_overlay_file_are_shown_without_an_error() {
         run(directory.path(), "weir check shop.yaml --overlay warned.overlay.yaml");
     assert_eq!(code, Some(0), "{printed}");
     let warning =
-        "warned.overlay.yaml:4:1: warning: only the first YAML document of a file is read";
+        "warned.overlay.yaml:5:1: warning: only the first YAML document of a file is read";
     assert!(printed.contains(warning) && printed.contains(", 1 warning\n"), "{printed}");
 }
 
