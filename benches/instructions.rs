@@ -1,6 +1,6 @@
 //! Counts the instructions of a request, which detects regressions even on a busy machine.
 //!
-//! `cargo bench --bench instructions` runs each case under valgrind and compares it with
+//! `cargo bench --package weir-benches --bench instructions` runs each case under valgrind and compares it with
 //! `benches/instructions.txt`; `-- update` rewrites that file. An increase of more than 1 % fails the
 //! run. A decrease of more than 1 % asks for an update, so that the improvement is kept.
 
@@ -417,7 +417,7 @@ fn main() -> ExitCode {
             }
         },
         _ => {
-            eprintln!("usage: cargo bench --bench instructions [-- update]");
+            eprintln!("usage: cargo bench --package weir-benches --bench instructions [-- update]");
             ExitCode::from(64)
         }
     }

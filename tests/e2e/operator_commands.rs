@@ -466,6 +466,25 @@ fn a_server_behind_tls_is_verified() {
 }
 
 #[test]
+fn unblock_and_remove_need_no_domain_where_one_has_rules() {
+    let weir = serving(RULES).start();
+    good(&weir, "block user=m1,path=/");
+    good(&weir, "allow user=m1");
+    let deleted = good(&weir, "unblock path=/,user=m1");
+    assert!(deleted.ends_with(": block shop user=m1,path=/\n"), "{deleted}");
+    let deleted = good(&weir, "remove user=m1");
+    assert!(deleted.ends_with(": allow shop user=m1\n"), "{deleted}");
+    let ran = at(weir.debug, "unblock user=m1");
+    assert!(ran.err.starts_with("error: there is no block of shop user=m1\n"), "{}", ran.err);
+    let other = "domain: other\ndescriptors: [{ key: a, rate: 1/s }]\n";
+    let setup = serving(RULES).file("other.yaml", other).arg("--rules");
+    let path = setup.path("other.yaml");
+    let weir = setup.arg(path.to_str().unwrap()).start();
+    let ran = at(weir.debug, "unblock user=m1");
+    assert!(ran.code == Some(1) && ran.err.contains("-d shop"), "{}", ran.err);
+}
+
+#[test]
 fn wrong_arguments_are_refused_before_anything_is_sent() {
     for (args, error) in [
         ("block", "there is no descriptor: write key=value"),
@@ -478,7 +497,6 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
         ("block -d shop a=b --for 5", "write a duration such as 10m"),
         ("limit -d shop a=b", "--n"),
         ("unblock", "<ID>"),
-        ("unblock user=ann", "write -d DOMAIN"),
         ("state -d shop", "--domain has no descriptor: write -d shop key=value"),
         ("why -d shop", "--domain has no descriptor"),
         ("why -d shop a=b --since 10", "write a duration"),

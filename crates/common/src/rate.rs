@@ -33,7 +33,7 @@ impl Rate {
     /// Returns the rate of a limit; none if it has no period.
     pub fn of(limit: &Limit) -> Option<Rate> {
         let per = match (limit.unit?, limit.unit_multiplier) {
-            (unit, 1) => Per::Unit(unit),
+            (unit, 1) if !limit.in_days => Per::Unit(unit),
             (unit, multiplier) => Per::Seconds(unit.seconds() * u64::from(multiplier)),
         };
         Some(Rate { n: limit.requests_per_unit, per })

@@ -68,6 +68,8 @@ pub struct Limit {
     pub unit: Option<Unit>,
     /// The number of units in a period; at least 1.
     pub unit_multiplier: u32,
+    /// Whether the months or years of the period are written as days, and shown so.
+    pub in_days: bool,
     /// Whether hits of a denied descriptor are charged to this limit too.
     pub charge_denied: bool,
     /// Whether the limit only counts: it never denies and never is the binding limit.
@@ -85,6 +87,7 @@ impl Limit {
             requests_per_unit,
             unit: Some(unit),
             unit_multiplier: multiplier,
+            in_days: false,
             charge_denied: true,
             shadow_mode: false,
             algorithm: Algorithm::FixedWindow(FixedWindow {
@@ -204,10 +207,13 @@ impl fmt::Display for Limit {
         let n = self.requests_per_unit;
         match (self.unit, self.unit_multiplier) {
             (None, _) => write!(f, "{n} at once")?,
+            (Some(unit), multiplier) if self.in_days => {
+                write!(f, "{n} per {} days", unit.seconds() * u64::from(multiplier) / 86_400)?;
+            }
             (Some(unit), 1) => write!(f, "{n} per {}", unit.name())?,
             (Some(unit), multiplier) => write!(f, "{n} per {multiplier} {}s", unit.name())?,
         }
-        if self.unit == Some(Unit::Month) && !self.follows_calendar() {
+        if self.unit == Some(Unit::Month) && !self.follows_calendar() && !self.in_days {
             f.write_str(" of 30 days")?;
         }
         self.algorithm.write_text(f)?;

@@ -218,7 +218,7 @@ pub enum RequestError {
     #[error("{0}")]
     BadReservation(&'static str),
     /// The store did not answer.
-    #[error(transparent)]
+    #[error("{}{}", .0, if *.0 == StoreError::TimedOut { " (setting store.budget)" } else { "" })]
     Store(#[from] StoreError),
 }
 

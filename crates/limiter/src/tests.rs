@@ -299,7 +299,9 @@ async fn what_a_store_fails_to_charge_is_an_error_of_its_rule() {
     let request = Request { domain: "d", descriptors: &descriptors, ..Request::default() };
     let (budget, holds) = (Duration::from_millis(8), &mut Holds::default());
     let decided = limiter.decide(Some(&rules), &request, budget, holds).await;
-    assert_eq!(decided.err(), Some(StoreError::TimedOut.into()));
+    let error = decided.err().unwrap();
+    assert_eq!(error, StoreError::TimedOut.into());
+    assert_eq!(error.to_string(), "the store did not answer in time (setting store.budget)");
     let errors = rules.rules().map(|rule| rule.stats.store_errors.load(Relaxed));
     assert_eq!(errors.collect::<Vec<_>>(), [3, 0, 0]);
 }

@@ -192,6 +192,8 @@ impl Reader<'_> {
             requests_per_unit: n,
             unit,
             unit_multiplier: multiplier,
+            in_days: matches!(unit, Some(Unit::Month | Unit::Year))
+                && fields.get("period").is_some(),
             charge_denied,
             shadow_mode: fields.listed
                 && fields.get("shadow_mode").is_some_and(|node| self.bool(node, "shadow_mode")),

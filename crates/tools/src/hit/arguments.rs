@@ -40,6 +40,9 @@ pub struct HitArgs {
     /// Hits of each request; 0 reads the limits without counting.
     #[arg(long, value_name = "N", value_parser = whole_u32(), allow_negative_numbers = true)]
     pub(super) hits: Option<u32>,
+    /// Refund the hits instead of counting them.
+    #[arg(long)]
+    pub(super) refund: bool,
     /// Send N requests, one after the other, and print how many had each result.
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_repeat)]
     #[arg(allow_negative_numbers = true)]
@@ -81,6 +84,8 @@ pub(super) fn request(args: &HitArgs) -> Result<RateLimitRequest, String> {
         }
         Some(hits) => request.hits_addend = hits,
     }
+    let descriptors = request.descriptors.iter_mut();
+    descriptors.for_each(|descriptor| descriptor.is_negative_hits = args.refund);
     Ok(request)
 }
 

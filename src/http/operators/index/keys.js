@@ -15,7 +15,7 @@ const isOfStatus = () => chosen.window === '1m' && !chosen.isHere;
 const chosenLists = () => ({ window: chosen.window, ...(chosen.isHere ? { scope: 'here' } : {}) });
 let listsReadAt = 0;
 
-const keyOfRow = ({ domain, entries, limit }) => JSON.stringify([domain, entries, limit]);
+const keyOfRow = ({ domain, rule, entries, limit }) => JSON.stringify([domain, rule, entries, limit]);
 const rankOfRow = row => (row.n === undefined ? row.count : row.used / row.n);
 
 /** What a list was counted over. */
