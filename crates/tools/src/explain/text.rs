@@ -46,18 +46,27 @@ fn print_step(step: &ExplainedStep, out: &mut dyn Write) -> io::Result<()> {
     if !part.is_empty() {
         return line(out, &format!("  {entry} {part}"));
     }
+    let list_name = |out: &mut dyn Write| match &step.list_name {
+        Some(list) => {
+            let text = format!(
+                "    its value is the name of '{list}' and not in that list: the key has a slash after it"
+            );
+            line(out, &text)
+        }
+        None => Ok(()),
+    };
     let Some(matched) = &step.matched else {
-        return line(out, &format!("  {entry} matches nothing"));
+        line(out, &format!("  {entry} matches nothing"))?;
+        return list_name(out);
     };
     let candidate = |candidate: &ExplainedCandidate| {
         format!("'{}' ({})", candidate.descriptor, candidate.origin)
     };
     let by = match matched.by {
         MatchKind::Value => "by its value".to_owned(),
-        MatchKind::Network | MatchKind::List => match &matched.within {
-            Some(within) => format!("in {within}"),
-            None => "by its name".to_owned(),
-        },
+        MatchKind::Network | MatchKind::List => {
+            format!("in {}", matched.within.as_deref().unwrap_or("a list"))
+        }
         MatchKind::Wildcard => "by a wildcard".to_owned(),
         MatchKind::Key => "by its key alone".to_owned(),
     };
@@ -71,7 +80,7 @@ fn print_step(step: &ExplainedStep, out: &mut dyn Write) -> io::Result<()> {
         let matches = if count == 1 { "matches" } else { "match" };
         line(out, &format!("    before {}, which {matches} too", later.join(", ")))?;
     }
-    Ok(())
+    list_name(out)
 }
 
 fn print_result(descriptor: &ExplainedDescriptor, out: &mut dyn Write) -> io::Result<()> {
