@@ -197,10 +197,10 @@ impl<'r> Reader<'r> {
         for &(field, child) in fields {
             match field {
                 "key" => {
-                    (read.key, read.key_position) = (self.string(child, field), child.position);
+                    (read.key, read.key_position) = (self.written(child, field), child.position);
                 }
                 "value" => {
-                    (read.value, value_position) = (self.string(child, field), child.position);
+                    (read.value, value_position) = (self.written(child, field), child.position);
                 }
                 "shadow_mode" => read.shadow_mode = self.bool(child, field),
                 "quota_mode" => read.quota_mode = self.bool(child, field),

@@ -39,7 +39,7 @@ impl Reader<'_> {
         for (key, value) in self.fields(node, Section::Root) {
             match key {
                 "domain" => {
-                    root.domain = self.string(value, key);
+                    root.domain = self.written(value, key);
                     root.domain_position = value.position;
                 }
                 "charge" => root.together = self.charge(value).unwrap_or(false),

@@ -130,6 +130,11 @@ impl Reader<'_> {
         }
     }
 
+    /// Reads text; where it is a map or a fraction, which is reported, returns what is written: it is not empty.
+    pub(super) fn written(&mut self, node: &Node<'_>, field: &str) -> String {
+        self.text(node, field).unwrap_or_else(|| node.shown())
+    }
+
     /// Reads text; none for a map or a fraction, which is reported.
     fn text(&mut self, node: &Node<'_>, field: &str) -> Option<String> {
         let text = self.string(node, field);
