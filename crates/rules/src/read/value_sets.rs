@@ -12,7 +12,7 @@ use crate::syntax::tree::{Content, Node};
 use weir_common::network::Network;
 
 /// The keys that name several values.
-const SETS: [&str; 3] = ["network", "values", "values_file"];
+pub(super) const SETS: [&str; 3] = ["network", "values", "values_file"];
 
 /// A network or a list, with the value that stands for it in the name of its rule.
 pub(super) struct NamedSet {
