@@ -23,7 +23,12 @@ pub(crate) fn print(explained: &Explained<LiveDescriptor>, out: &mut dyn Write) 
             writeln!(out)?;
         }
         line(out, &format!("{}: {}", explained.domain, entries(&descriptor.entries)))?;
-        descriptor.steps.iter().try_for_each(|step| print_step(step, out))?;
+        for step in &descriptor.steps {
+            print_step(step, out)?;
+            if let Some(list) = &step.list_name {
+                line(out, &format!("    its value is the name of '{list}', but not in that list"))?;
+            }
+        }
         print_result(descriptor, out)?;
         match state {
             Some(ReadState { error: Some(error), .. }) => {
@@ -46,18 +51,8 @@ fn print_step(step: &ExplainedStep, out: &mut dyn Write) -> io::Result<()> {
     if !part.is_empty() {
         return line(out, &format!("  {entry} {part}"));
     }
-    let list_name = |out: &mut dyn Write| match &step.list_name {
-        Some(list) => {
-            let text = format!(
-                "    its value is the name of '{list}' and not in that list: the key has a slash after it"
-            );
-            line(out, &text)
-        }
-        None => Ok(()),
-    };
     let Some(matched) = &step.matched else {
-        line(out, &format!("  {entry} matches nothing"))?;
-        return list_name(out);
+        return line(out, &format!("  {entry} matches nothing"));
     };
     let candidate = |candidate: &ExplainedCandidate| {
         format!("'{}' ({})", candidate.descriptor, candidate.origin)
@@ -80,7 +75,7 @@ fn print_step(step: &ExplainedStep, out: &mut dyn Write) -> io::Result<()> {
         let matches = if count == 1 { "matches" } else { "match" };
         line(out, &format!("    before {}, which {matches} too", later.join(", ")))?;
     }
-    list_name(out)
+    Ok(())
 }
 
 fn print_result(descriptor: &ExplainedDescriptor, out: &mut dyn Write) -> io::Result<()> {
