@@ -171,6 +171,8 @@ impl LogLine {
 struct LoadStatus {
     /// When the active rules were loaded, and their numbers.
     loaded: Option<(SystemTime, Summary)>,
+    /// The warnings about the active rules, in full.
+    warnings: Arc<str>,
     /// What the active rules changed; none for the first rules.
     changes: Option<Changes>,
     /// The newest set, if it was rejected.
@@ -366,6 +368,7 @@ impl Loader {
         };
         drop(previous);
         let has_lists = !loaded.lists.is_empty();
+        let warnings = loaded.render(loaded.listed(Severity::Warning));
         self.set_lists(source, loaded.lists, is_good);
         let is_kept = self.overlay.is_some() || has_lists && source != UpdateSource::Files;
         *self.present.lock() = is_kept.then(|| Present::from(loaded.files));
@@ -378,6 +381,7 @@ impl Loader {
         let changes = before.as_ref().map(|before| Changes::from(&compare(before, &active)));
         let mut status = self.status.lock();
         (status.loaded, status.present) = (Some((now, summary)), None);
+        status.warnings = warnings.into();
         if !source.is_present() {
             status.newest = None;
             *self.rejected.lock() = None;
@@ -448,6 +452,7 @@ impl Loader {
                 "files": summary.files,
                 "domains": summary.domains,
                 "rules": summary.rules,
+                "warnings": &*status.warnings,
                 "changes": status.changes,
             })),
             "overlay": self.overlay.as_ref().map(|overlay| overlay.status(age)),

@@ -65,6 +65,9 @@ pub struct ExplainedStep {
     pub matched: Option<ExplainedCandidate>,
     /// What matches too, with a lower precedence.
     pub later: Vec<ExplainedCandidate>,
+    /// The list whose name the value is, if it is none of its values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub list_name: Option<String>,
     /// The part of an entry in a reservation, if it comes after those of the rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserve: Option<ReserveStep>,
@@ -150,6 +153,7 @@ pub fn explain<'s>(
                     entry: (*entry).into(),
                     matched: step.matched.map(candidate),
                     later: step.later.into_iter().map(candidate).collect(),
+                    list_name: step.list_name.map(str::to_owned),
                     reserve: step.reserve,
                 })
                 .collect(),

@@ -115,6 +115,8 @@ impl ClientError {
 /// A connection to the API. Each request uses a connection of its own.
 pub(crate) struct ApiClient<'a> {
     base: String,
+    /// The URL as it may be shown: a password may end up in the path.
+    shown: String,
     token: Option<HeaderValue>,
     args: &'a ConnectionArgs,
 }
@@ -144,12 +146,13 @@ impl ApiClient<'_> {
                 target.host
             ));
         }
-        Ok(ApiClient { base, token, args })
+        let shown = without_login(&base);
+        Ok(ApiClient { base, shown, token, args })
     }
 
-    /// The URL of the server, without a slash at its end.
+    /// The URL of the server as it may be shown.
     pub fn server(&self) -> &str {
-        &self.base
+        &self.shown
     }
 
     /// Reads a resource. `path` is encoded.
@@ -216,12 +219,12 @@ impl ApiClient<'_> {
     pub fn is_not_weir(&self, what: &str) -> ClientError {
         ClientError::Connection(format!(
             "{} answers{what}, but not as the API of weir: name its debug port, 6070 by default",
-            self.base
+            self.shown
         ))
     }
 
     fn explain(&self, error: FetchError) -> ClientError {
-        let base = &self.base;
+        let base = &self.shown;
         ClientError::Connection(match error {
             FetchError::Http(HttpError::Certificates(error)) => error,
             FetchError::Http(HttpError::Connect(error))
@@ -362,6 +365,31 @@ mod tests {
         for wrong in ["", "weir:6070", "http://weir?a=b", "http://weir/#a", "ftp://weir"] {
             assert!(parse_server(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_password_in_the_path_of_a_server_is_not_shown() {
+        // The first slash of the password ends the host and the port.
+        let url = "http://127.0.0.1:1/S3cret@weir:6070";
+        let server = Some(url.to_owned());
+        let connection = ConnectionArgs {
+            token_file: None,
+            timeout: Duration::from_secs(10),
+            tls: TlsFiles::default(),
+        };
+        let args = ServerArgs { server, connection };
+        let client = ApiClient::new(&args).unwrap();
+        let errors = [client.get("/v1/status").unwrap_err(), client.is_not_weir("")];
+        for error in errors {
+            let ClientError::Connection(error) = error else { panic!("{error:?}") };
+            assert!(!error.contains("S3cret") && error.contains("***@weir:6070"), "{error}");
+        }
+        assert_eq!(client.server(), "http://***@weir:6070");
+        let target: Target = url.parse().unwrap();
+        assert_eq!(
+            (target.to_string().as_str(), target.path()),
+            ("http://***@weir:6070", "/S3cret@weir:6070")
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{KeyValue, Matched};
+use super::Matched;
 use crate::Domain;
 use crate::model::rule::Rule;
 use crate::model::value_set::MatchKind;
@@ -38,7 +38,7 @@ impl Domain {
                 path.push('.');
             }
             // Addresses are in their canonical form, as in the key.
-            let counted = matched.key_value(key, value).map(KeyValue::text);
+            let counted = matched.key_value(key, value).map(|counted| counted.text(value));
             let value = counted.as_deref().unwrap_or(value);
             match part {
                 Part::Node => path.push_str(&matched.child.text),
