@@ -205,7 +205,8 @@ fn messages(descriptors: &[&str], keys: usize) -> Vec<Vec<u8>> {
 /// Decodes requests, decides, and encodes responses.
 fn decide(service: &Service, messages: &[Vec<u8>], requests: usize) {
     for message in messages.iter().cycle().take(requests) {
-        let Ok(sent) = service.decode(message) else { panic!("a good request") };
+        let mut texts = Vec::new();
+        let Ok(sent) = service.decode(message, &mut texts) else { panic!("a good request") };
         let mut descriptors = Descriptors::new();
         let request = sent.request(&mut descriptors);
         let answer = service.decide_now(request, None, &mut Holds::default(), encode_framed);

@@ -5,6 +5,8 @@ mod count;
 mod reduce;
 mod throttle;
 
+use std::net::SocketAddr;
+
 use self::reduce::Reduce;
 use super::Resp;
 use super::reply::Replies;
@@ -66,6 +68,7 @@ impl Command {
     pub async fn run<S: Store + States>(
         self,
         resp: &Resp<S>,
+        client: Option<SocketAddr>,
         arguments: &[&[u8]],
         replies: &mut Replies,
     ) {
@@ -81,6 +84,9 @@ impl Command {
             Command::PGet => Reduce::PGET.run(resp, arguments, replies).await,
         };
         if let Err(error) = replied {
+            if error.is_unreadable() {
+                resp.rate_limit.count_unreadable(client, &error);
+            }
             replies.error(&error.to_string());
         }
     }
@@ -97,7 +103,7 @@ enum CommandError {
     Syntax,
     #[error("ERR AT needs store.redis.clock = caller, or a store that is not Redis")]
     At,
-    #[error("ERR arguments must be UTF-8")]
+    #[error("ERR the domain and keys must be UTF-8")]
     Text,
     #[error("ERR {0}")]
     Request(RequestError),
@@ -105,6 +111,19 @@ enum CommandError {
     Span(String),
     #[error("ERR store unavailable")]
     Store,
+}
+
+impl CommandError {
+    /// Whether the arguments are not those of the command. Other errors are counted where they are found, or not the client's.
+    fn is_unreadable(&self) -> bool {
+        matches!(
+            self,
+            CommandError::Count(_)
+                | CommandError::Integer
+                | CommandError::Syntax
+                | CommandError::Text
+        )
+    }
 }
 
 impl From<RequestError> for CommandError {

@@ -14,6 +14,7 @@ pub use permissions::{Permissions, Protocol};
 pub use response::{encode_framed, encode_message};
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -91,9 +92,19 @@ impl<S: Store> RateLimit<S> {
         self.limiter.store().is_immediate()
     }
 
-    /// Decodes a request. Descriptors beyond the allowed number are only counted.
-    pub fn decode<'a>(&self, message: &'a [u8]) -> Result<RequestView<'a>, DecodeError> {
-        RequestView::decode(message, self.limiter.max_descriptors())
+    /// Decodes a request. Descriptors beyond the allowed number are only counted. `texts` gets those of values that are
+    /// not UTF-8.
+    pub fn decode<'a>(
+        &self,
+        message: &'a [u8],
+        texts: &'a mut Vec<String>,
+    ) -> Result<RequestView<'a>, DecodeError> {
+        RequestView::decode(message, self.limiter.max_descriptors(), texts)
+    }
+
+    /// Counts a message of a client that cannot be understood.
+    pub fn count_unreadable(&self, client: Option<SocketAddr>, error: &dyn fmt::Display) {
+        self.limiter.count_unreadable(client.map(|client| client.ip()), error);
     }
 
     /// Decides a request by the active rules, and passes the decision to `then`, such as [`encode_framed`]. `timeout` is

@@ -44,7 +44,7 @@ enum Client {
 type Reserved = (Code, Vec<(Code, u32, u32)>);
 
 fn some(of: &[&str]) -> Vec<pb::Descriptor> {
-    let entry = |key: &&str| pb::Entry { key: (*key).to_owned(), value: "x".to_owned() };
+    let entry = |key: &&str| pb::Entry { key: (*key).to_owned(), value: "x".into() };
     of.iter().map(|key| pb::Descriptor { entries: vec![entry(key)] }).collect()
 }
 

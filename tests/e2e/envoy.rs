@@ -88,6 +88,26 @@ fn every_descriptor_has_its_own_limit() {
     assert_eq!(answer.header("RateLimit-Limit"), None, "weir's headers are off");
 }
 
+/// Envoy copies the bytes of a header as they are.
+#[test]
+fn a_header_that_is_not_utf_8_is_counted_and_the_other_limits_hold() {
+    let weir = serving(&RULES.replace("1000", "4")).start();
+    let envoy = envoy::in_front_of(&weir, "");
+    let status = |user: &[u8]| {
+        let mut socket = TcpStream::connect(envoy.address).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let head = b"GET / HTTP/1.1\r\nhost: test\r\nconnection: close\r\nx-user: ";
+        socket.write_all(&[&head[..], user, b"\r\n\r\n"].concat()).unwrap();
+        let mut answer = Vec::new();
+        socket.read_to_end(&mut answer).unwrap();
+        String::from_utf8_lossy(&answer).split(' ').nth(1).unwrap().to_owned()
+    };
+    // Each value has a limit of its own, and the fifth request is one too many for the service.
+    let users = [&b"b\xff"[..], b"b\xff", b"b\xfe", b"b", b"\xff"];
+    assert_eq!(users.map(status), ["200", "429", "200", "200", "429"]);
+    assert_eq!(envoy.stat("cluster.backend.ratelimit.error"), 0);
+}
+
 #[test]
 fn shadow_mode_counts_but_does_not_deny() {
     let weir = weir().start();

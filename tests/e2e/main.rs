@@ -14,6 +14,7 @@ mod agentgateway;
 mod bad_input;
 mod budget_api;
 mod budgets;
+mod byte_values;
 mod changes;
 mod clock;
 mod compose;

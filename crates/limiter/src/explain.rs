@@ -13,6 +13,7 @@ use crate::controls::{ActiveView, Control};
 use crate::{Descriptor, Limiter, ReadState, Request};
 use weir_common::descriptor::descriptor_text;
 use weir_common::entry::{Entry, OwnedEntry};
+use weir_common::value;
 use weir_limit::Limit;
 use weir_rules::{
     Candidate, MatchKind, NearMiss, Origin, ReserveStep, Rule, RuleDescription, Step,
@@ -232,7 +233,7 @@ fn describe(near: NearMiss<'_>, domain: &str, entries: &[Entry<'_>]) -> Near {
         }
         NearMiss::Value(at, near) => {
             let near = near.map(|near| format!(": did you mean '{near}'?")).unwrap_or_default();
-            let (key, value) = entries[at];
+            let (key, value) = (entries[at].0, value::shown(entries[at].1));
             ("value", format!("rules have the key '{key}', but not the value '{value}'{near}"))
         }
         NearMiss::Order(order, rule) => {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+mod byte_values;
 mod controls;
 mod denials;
 mod holds;

@@ -31,6 +31,7 @@ use crate::syntax::position::Origin;
 use value_sets::{FoundInSet, ValueSets};
 use weir_common::entry::Entry;
 use weir_common::network::Network;
+use weir_common::value;
 
 #[derive(Debug, Default)]
 pub(super) struct MatcherNode {
@@ -282,6 +283,7 @@ impl MatcherNode {
             return Some(Matched { network_len, is_ipv4, ..Matched::new(child, kind) });
         }
         for wildcard in &self.wildcards {
+            let joined = Joined { key: key.as_bytes(), value: value::content(value).as_bytes() };
             if joined.matches(&wildcard.parts) {
                 let child = self.children.get(wildcard.child as usize)?;
                 return Some(Matched::new(child, MatchKind::Wildcard));

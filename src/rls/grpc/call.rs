@@ -55,6 +55,15 @@ pub(super) struct CallContext<S> {
     pub tonic_calls: Arc<()>,
 }
 
+impl<S: Store> CallContext<S> {
+    /// Counts a message that cannot be understood.
+    #[cold]
+    fn unreadable(&self, status: Status) -> Status {
+        self.grpc.rate_limit.count_unreadable(self.ends.client, &status.message());
+        status
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallOutcome {
     Answered,
@@ -174,7 +183,7 @@ pub(super) fn complete<S: Store>(
     if !shared.grpc.rate_limit.is_immediate() {
         return CallState::WaitForStore(request);
     }
-    match answer_now(&shared.grpc, &request) {
+    match answer_now(shared, &request) {
         Some(answer) => {
             shared.timer.answer();
             end_span(shared, &mut request.trace, request.started, &answer);
@@ -188,7 +197,8 @@ impl CompleteRequest {
     pub async fn wait_for_store<S: Store>(mut self, shared: Arc<CallContext<S>>) -> CallState {
         let timeout = self.timeout;
         let mut trace = std::mem::take(&mut self.trace);
-        let answer = match self.read(&shared, &trace) {
+        let mut texts = Vec::new();
+        let answer = match self.read(&shared, &trace, &mut texts) {
             Ok(mut view) => {
                 view.set_span(trace.span());
                 let mut answering = pin!(answer(&shared.grpc, &view, timeout));
@@ -206,13 +216,14 @@ impl CompleteRequest {
     }
 
     /// Decodes the message, and counts the memory that it holds until the store answers.
-    fn read<S: Store>(
-        &mut self,
+    fn read<'a, S: Store>(
+        &'a mut self,
         shared: &CallContext<S>,
         trace: &RequestTrace,
-    ) -> Result<RequestView<'_>, Status> {
+        texts: &'a mut Vec<String>,
+    ) -> Result<RequestView<'a>, Status> {
         let _entered = trace.enter();
-        let view = read(&shared.grpc, &self.message)?;
+        let view = read(shared, &self.message, texts)?;
         let bytes = self.message.len() + view.heap_bytes();
         if bytes > FREE_REQUEST_BYTES || self.reservation.is_some() {
             let reservation = self.reservation.get_or_insert_with(|| shared.budget.reservation());
@@ -228,9 +239,13 @@ impl CompleteRequest {
 type FramedResponse = (Result<Bytes, Status>, HoldGuard);
 
 /// Answers a request without waiting; none if the store cannot answer now.
-fn answer_now<S: Store>(grpc: &Grpc<S>, request: &CompleteRequest) -> Option<FramedResponse> {
+fn answer_now<S: Store>(
+    shared: &CallContext<S>,
+    request: &CompleteRequest,
+) -> Option<FramedResponse> {
     let _entered = request.trace.enter();
-    let mut view = match read(grpc, &request.message) {
+    let (grpc, mut texts) = (&shared.grpc, Vec::new());
+    let mut view = match read(shared, &request.message, &mut texts) {
         Ok(view) => view,
         Err(status) => return Some((Err(status), HoldGuard::default())),
     };
@@ -336,17 +351,25 @@ pub(super) fn announced_length(framed: &[u8], limits: &Limits) -> Result<Option<
     Ok(announced)
 }
 
-fn read<'a, S: Store>(grpc: &Grpc<S>, framed: &'a [u8]) -> Result<RequestView<'a>, Status> {
-    let length = announced_length(framed, &grpc.limits)?;
-    let length = length.ok_or_else(|| Status::internal("the request message is missing"))?;
+fn read<'a, S: Store>(
+    shared: &CallContext<S>,
+    framed: &'a [u8],
+    texts: &'a mut Vec<String>,
+) -> Result<RequestView<'a>, Status> {
+    let length = announced_length(framed, &shared.grpc.limits)?;
+    let length = length
+        .ok_or_else(|| shared.unreadable(Status::internal("the request message is missing")))?;
     if framed[0] != 0 {
-        return Err(Status::unimplemented("the request is compressed: send it uncompressed"));
+        let text = "the request is compressed: send it uncompressed";
+        return Err(shared.unreadable(Status::unimplemented(text)));
     }
     let message = Some(&framed[PREFIX_BYTES..]).filter(|message| message.len() == length);
     let message = message.ok_or_else(|| {
-        Status::internal("expected exactly one message of the length that its prefix announces")
+        let text = "expected exactly one message of the length that its prefix announces";
+        shared.unreadable(Status::internal(text))
     })?;
-    grpc.rate_limit.decode(message).map_err(|error| Status::internal(error.to_string()))
+    let view = shared.grpc.rate_limit.decode(message, texts);
+    view.map_err(|error| shared.unreadable(Status::internal(error.to_string())))
 }
 
 /// Times the calls of `ShouldRateLimit` on one connection.

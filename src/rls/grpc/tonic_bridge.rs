@@ -1,6 +1,7 @@
 //! Calls of all other methods: forwards them from h2's streams to tonic's services.
 
 use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -15,10 +16,12 @@ use tonic::service::Routes;
 use tonic::{Code, Status};
 use tower_service::Service;
 
+use super::Grpc;
 use super::call::{CallContext, memory_exceeded};
-use super::stats::{GrpcStats, OtherMethod};
+use super::stats::OtherMethod;
 use crate::rls::service::HoldGuard;
 use crate::trace::RequestTrace;
+use weir_store::Store;
 
 /// Concurrent calls per connection. A client can make some of them last as long as it likes.
 const MAX_CALLS: usize = 100;
@@ -35,7 +38,7 @@ const REFLECTION_BYTES: usize = 2 << 20;
 const BUDGET_BYTES: usize = 32 << 10;
 
 /// Spawns a task that has a call answered by tonic's services, or refuses the call.
-pub(super) fn start<S>(
+pub(super) fn start<S: Store>(
     shared: &CallContext<S>,
     mut request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
@@ -76,11 +79,11 @@ pub(super) fn start<S>(
         respond,
         trace,
         method,
-        stats: shared.grpc.stats.clone(),
+        grpc: shared.grpc.clone(),
+        client: shared.ends.client,
         started: Instant::now(),
         // The others may wait for something to report.
         max_wait: is_budget.then_some(timeout),
-        write_timeout: timeout,
     };
     tokio::spawn(async move {
         call.forward(routes, request).await;
@@ -89,19 +92,18 @@ pub(super) fn start<S>(
 }
 
 /// A call that tonic's services answer.
-struct BridgedCall {
+struct BridgedCall<S> {
     respond: SendResponse<Bytes>,
     trace: RequestTrace,
     method: OtherMethod,
-    stats: Arc<GrpcStats>,
+    grpc: Arc<Grpc<S>>,
+    client: Option<SocketAddr>,
     started: Instant,
     /// The timeout of receiving the request and of the response to it; none if they may take any time.
     max_wait: Option<Duration>,
-    /// The timeout of writing each part of the response.
-    write_timeout: Duration,
 }
 
-impl BridgedCall {
+impl<S: Store> BridgedCall<S> {
     /// Forwards the call, until its client resets it.
     async fn forward(mut self, mut routes: Routes, request: Request<RecvStream>) {
         let mut routed = pin!(routes.call(request.map(RequestBody)));
@@ -124,19 +126,24 @@ impl BridgedCall {
             },
         };
         let Some(Ok(response)) = response else { return };
-        self.stats.count_other(self.method, self.started.elapsed());
+        self.grpc.stats.count_other(self.method, self.started.elapsed());
         // Without one it is in the trailers, and OK.
         let status = Status::from_header_map(response.headers());
         let (code, message) =
             status.as_ref().map_or((Code::Ok, ""), |status| (status.code(), status.message()));
         self.trace.end_call(code, message);
+        // Only tonic answers a method with these, to a message that it cannot read.
+        let is_unreadable = matches!(code, Code::Internal | Code::Unimplemented);
+        if is_unreadable && self.method.full_name().is_some() {
+            self.grpc.rate_limit.count_unreadable(self.client, &message);
+        }
         let (mut head, body) = response.into_parts();
         let held = head.extensions.remove::<HoldGuard>();
         let ends = body.is_end_stream();
         let sent = self.respond.send_response(Response::from_parts(head, ()), ends);
         let Ok(stream) = sent else { return };
         // It fails only if the client is gone.
-        let is_sent = ends || send(body, stream, self.write_timeout).await.unwrap_or(false);
+        let is_sent = ends || send(body, stream, self.grpc.limits.timeout).await.unwrap_or(false);
         if let (true, Some(held)) = (is_sent, held) {
             held.keep();
         }

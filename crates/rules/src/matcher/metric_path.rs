@@ -7,6 +7,7 @@ use crate::Domain;
 use crate::model::rule::Rule;
 use crate::model::value_set::MatchKind;
 use weir_common::entry::Entry;
+use weir_common::value;
 
 impl Domain {
     /// Returns the path in the metrics of a rule that `entries` match: the names of the matched nodes. `value_to_metric`
@@ -44,7 +45,7 @@ impl Domain {
                 Part::Node => path.push_str(&matched.child.text),
                 Part::Sent if value.is_empty() => path.push_str(key),
                 Part::Sent | Part::Whole => {
-                    let _ = write!(path, "{key}_{value}");
+                    let _ = write!(path, "{key}_{}", value::shown(value));
                 }
             }
         });

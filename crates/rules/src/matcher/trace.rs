@@ -14,6 +14,7 @@ use crate::model::value_set::MatchKind;
 use crate::syntax::position::Origin;
 use weir_common::entry::Entry;
 use weir_common::network::Network;
+use weir_common::value;
 
 /// The look-up of a descriptor.
 #[derive(Debug, Default)]
@@ -107,7 +108,7 @@ impl<'s> Level<'s> {
     pub fn matches(self, (key, value): Entry<'_>) -> Vec<Candidate<'s>> {
         let node = self.0;
         let mut found = Vec::new();
-        let joined = Joined { key: key.as_bytes(), value: value.as_bytes() };
+        let joined = Joined { key: key.as_bytes(), value: value::content(value).as_bytes() };
         let exact = node.named(&format!("{key}_{value}")).filter(|child| child.set.is_none());
         found.extend(exact.map(|child| child.candidate(MatchKind::Value)));
         let mut in_sets = Vec::new();

@@ -155,7 +155,7 @@ function draftOfKey({ domain, entries, cut }) {
     }
     if (cut && value.endsWith('…')) {
       warnings.add('A value was cut: * stands for the rest.');
-      return { key, value: `${value.slice(0, -1)}*` };
+      return { ...entry, value: `${value.slice(0, -1)}*` };
     }
     return entry;
   });

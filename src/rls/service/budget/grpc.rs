@@ -35,7 +35,7 @@ impl<S: Store> BudgetService<S> {
             let answer = rate_limit.budget(&request, &call, &mut holds).await;
             (answer, HoldGuard::new(&rate_limit, holds))
         });
-        let (answer, guard) = answered.await.map_err(|_| Status::internal("see the log"))?;
+        let (answer, guard) = answered.await.map_err(|_| Status::unknown("see the log"))?;
         let mut response = Response::new(answer.map_err(rejection)?);
         response.extensions_mut().insert(guard);
         Ok(response)
