@@ -191,7 +191,7 @@ fn a_rejected_set_at_the_start_keeps_the_pod_from_being_ready() {
         let answers = block_on(async {
             let mut client = RateLimitServiceClient::new(channel(&pod, &authority).await);
             let masked = ("masked_remote_address", "10.0.0.0/8");
-            let mut codes = Vec::new();
+            let mut codes: Vec<Vec<bool>> = Vec::new();
             // Envoy sends a descriptor for each rule.
             for address in ["10.1.2.3", "10.1.2.3", "10.1.2.3", "10.4.5.6", "10.7.8.9"] {
                 let entries = [(DESCRIPTOR, DESCRIPTOR), masked, ("remote_address", address)];
