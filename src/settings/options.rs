@@ -43,6 +43,7 @@ impl Settings {
             max_series: *self.metrics.max_series,
             near_limit_ratio: Some(*self.metrics.near_limit_ratio),
             calendar_months: *self.rules.calendar_months,
+            replace_dots: *self.metrics.replace_dots,
             lists: match *self.rules.source {
                 RulesSource::Files => Lists::BesideRules,
                 RulesSource::Xds => Lists::InDirectory(self.rules.values_dir.clone()),

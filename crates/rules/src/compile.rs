@@ -86,6 +86,7 @@ impl RuleSet {
                     let help = "write the same `charge` in every file of the domain";
                     reader.error(root.domain_position, message, &root.domain, help);
                 }
+                domain.replace_dots = options.replace_dots;
                 domain.together = root.together;
                 domain.on_store_failure = root.on_store_failure.or(domain.on_store_failure);
                 if let Some(patcher) = &mut reader.patcher {

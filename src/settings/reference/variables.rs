@@ -115,6 +115,7 @@ pub const VARIABLES: &[Variable] = &[
     variable("STATSD_PROTOCOL", VariableKind::Word(&["tcp", "udp"]), "tcp", Set("metrics.statsd.protocol", Same)),
     variable("STATS_FLUSH_INTERVAL", VariableKind::Duration, "10s", Set("metrics.flush_interval", Same)),
     variable("EXTRA_TAGS", VariableKind::Map, "", Set("metrics.tags", Same)),
+    variable("SANITIZE_DESCRIPTOR_METRIC_DOTS", VariableKind::Bool, "false", Set("metrics.replace_dots", Same)),
     variable("USE_DOG_STATSD", VariableKind::Bool, "false", Set("metrics.dogstatsd.enabled", Same)),
     variable("USE_DOG_STATSD_MOGRIFIERS", VariableKind::List, "", Set("metrics.dogstatsd.mogrifiers", Same)),
     variable("USE_PROMETHEUS", VariableKind::Bool, "false", Set("metrics.prometheus.address", ListenOn(":9090"))),
