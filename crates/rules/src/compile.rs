@@ -134,7 +134,7 @@ fn report_repeated_domain(reader: &mut Reader<'_>, root: &Root<'_>, first: &Orig
     let domain = &root.domain;
     let message = format!("duplicate domain '{domain}' in config file");
     let help = "another file has this domain: rename one, or merge domains \
-                (setting rules.merge_domains, MERGE_DOMAIN_CONFIG)";
+                (setting rules.merge_domains, MERGE_DOMAIN_CONFIG; in commands --merge-domains)";
     let problem = reader.problem(root.domain_position, message, domain, help);
     reader.problems.push(problem.with_first(first.clone()));
 }

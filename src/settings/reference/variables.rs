@@ -23,6 +23,18 @@ pub fn variable_of(setting: &str) -> Option<&'static str> {
     VARIABLES.iter().find(sets).map(|variable| variable.name)
 }
 
+/// Returns the variables that decide which rule files are read, and how.
+pub fn about_rules(mut env: Vec<(String, String)>) -> Vec<(String, String)> {
+    let is_about_files = |name: &str| name.starts_with("rules.") && !name.starts_with("rules.xds.");
+    let sets =
+        |variable: &Variable| matches!(variable.effect, Set(name, _) if is_about_files(name));
+    env.retain(|(name, _)| {
+        let variable = VARIABLES.iter().find(|variable| variable.name == name);
+        name.starts_with("WEIR__RULES__") || variable.is_some_and(sets)
+    });
+    env
+}
+
 const LOG_LEVELS: &[&str] =
     &["panic", "fatal", "error", "warn", "warning", "info", "debug", "trace"];
 const TIMEOUT: Effect =

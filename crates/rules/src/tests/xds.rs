@@ -273,7 +273,7 @@ more: error: duplicate domain 'd' in config file
   at: domain
   note: the first is at shop-rules: domain
   help: another file has this domain: rename one, or merge domains \
-         (setting rules.merge_domains, MERGE_DOMAIN_CONFIG)
+         (setting rules.merge_domains, MERGE_DOMAIN_CONFIG; in commands --merge-domains)
 "
     );
 }
