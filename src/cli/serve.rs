@@ -29,9 +29,6 @@ use weir_rules::source::Selection;
 use weir_telemetry::log::{self, Log, Queue};
 use weir_telemetry::otlp::Otlp;
 use weir_telemetry::statsd;
-use weir_tools::check::CheckArgs;
-use weir_tools::environment;
-use weir_tools::print::finish;
 
 /// Below this size of the address space, the allocator aborts the process when threads have taken the rest.
 const MIN_ADDRESS_SPACE_BYTES: u64 = 512 << 20;
@@ -116,36 +113,11 @@ pub fn run(args: ServeArgs, is_reference: bool) -> ExitCode {
 }
 
 /// Reads all settings, or returns their errors, a line each.
-fn load_settings(inputs: &Inputs) -> Result<Settings, String> {
+pub(super) fn load_settings(inputs: &Inputs) -> Result<Settings, String> {
     Settings::load(inputs).map_err(|errors| {
         let lines = errors.iter().map(|error| escape(&error.to_string()).into_owned());
         lines.collect::<Vec<_>>().join("\n")
     })
-}
-
-/// Checks the settings file that `weir check` names, if it does, and rules.
-pub fn check(mut args: CheckArgs) -> ExitCode {
-    if let Some(file) = args.settings.take() {
-        let inputs = Inputs { file: Some(file), env: environment(), ..Inputs::default() };
-        let settings = match load_settings(&inputs) {
-            Ok(settings) => settings,
-            Err(errors) => {
-                eprintln!("{errors}");
-                return ExitCode::FAILURE;
-            }
-        };
-        settings.warnings.iter().for_each(|detail| eprintln!("warning: {}", escape(detail)));
-        args.calendar_months = *settings.rules.calendar_months;
-        if args.paths.is_empty() {
-            args.paths = settings.rules.paths.to_vec();
-            args.rule_files.overlay.extend(settings.rules.overlay.to_vec());
-            args.rule_files.merge_domains |= *settings.rules.merge_domains;
-        }
-        if args.paths.is_empty() {
-            return finish(writeln!(std::io::stdout(), "ok: no rule files"), ExitCode::SUCCESS);
-        }
-    }
-    weir_tools::check::run(&args)
 }
 
 fn exit_code(error: &SetupError) -> ExitCode {

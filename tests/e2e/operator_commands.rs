@@ -24,6 +24,10 @@ descriptors:
     rate_limits:
       - { unit: month, requests_per_unit: 5, name: monthly }
       - { unit: year, requests_per_unit: 50, name: yearly }
+  - key: plan
+    rate_limits:
+      - { unit: month, requests_per_unit: 5, name: 'monthly, of all' }
+      - { unit: year, requests_per_unit: 50, name: yearly }
 ";
 
 /// What a command prints, and its exit code.
@@ -250,6 +254,9 @@ async fn limits_are_changed_and_clients_exempted() {
     let line = "\nhelp: weir limit -d shop api_key=k --n 9 --limit monthly, or --limit yearly\n";
     assert!(ran.err.ends_with(line), "{}", ran.err);
     good(&weir, "limit -d shop api_key=k --n 9 --limit monthly");
+    let ran = at(weir.debug, "limit -d shop plan=p --n 9");
+    let line = "weir limit -d shop plan=p --n 9 --limit 'monthly, of all', or --limit yearly\n";
+    assert!(ran.err.ends_with(line), "{}", ran.err);
     let ran = at(weir.debug, "limit -d shop api_key=k --rate 9/m --limit yearly");
     let other = "the period of its limit is year, not m, which would start the counts over: write 4730400/year\n";
     assert!(ran.code == Some(1) && ran.err.contains(other), "{}", ran.err);

@@ -26,7 +26,7 @@ mod unit;
 pub use algorithm::Packed;
 pub(crate) use algorithm::{Hits, LimitAlgorithm};
 pub use algorithms::*;
-pub use calendar::Calendar;
+pub use calendar::{Calendar, CalendarError};
 pub(crate) use numbers::NumbersChange;
 pub use numbers::{Numbers, NumbersError};
 pub use plan::{CountError, KeyState, LeasedHits, LimitReading, Op, Plan, State, UpTo};

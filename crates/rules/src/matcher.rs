@@ -13,7 +13,7 @@ mod trace;
 mod tree;
 mod value_sets;
 
-pub(crate) use overlap::Shadowed;
+pub(crate) use overlap::{HiddenChild, Shadowed};
 pub use trace::{Candidate, Level, Step, Trace, Within};
 pub(crate) use tree::DescriptorKey;
 

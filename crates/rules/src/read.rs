@@ -438,7 +438,7 @@ impl<'r> Reader<'r> {
         self.problems.push(problem);
     }
 
-    fn warn(&mut self, position: Position, message: String, text: &str, help: &str) {
+    pub fn warn(&mut self, position: Position, message: String, text: &str, help: &str) {
         if !self.problems.has_room(Severity::Warning) {
             return self.problems.omit(Severity::Warning);
         }

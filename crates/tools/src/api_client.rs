@@ -92,8 +92,9 @@ pub enum ClientError {
     Usage(String),
     /// The server cannot be reached, or does not answer as weir does.
     Connection(String),
-    /// The server answers with an error: why, and what to do instead.
-    Rejected { error: String, help: String },
+    /// The server answers with an error: why, and what to do instead. `names` are those of the limits of which one
+    /// must be named.
+    Rejected { error: String, help: String, names: Vec<String> },
 }
 
 impl ClientError {
@@ -102,7 +103,7 @@ impl ClientError {
         let (error, help, code) = match self {
             ClientError::Usage(error) => (error, "", ExitCode::from(USAGE)),
             ClientError::Connection(error) => (error, "", ExitCode::FAILURE),
-            ClientError::Rejected { error, help } => (error, help.as_str(), ExitCode::FAILURE),
+            ClientError::Rejected { error, help, .. } => (error, help.as_str(), ExitCode::FAILURE),
         };
         on_stderr(&format!("error: {error}"));
         if !help.is_empty() {
@@ -207,9 +208,9 @@ impl ApiClient<'_> {
         let rejected = json.as_ref().and_then(|json| ErrorAnswer::deserialize(json).ok());
         match (json, rejected) {
             (Some(json), _) if status.is_success() => Ok(json),
-            (_, Some(ErrorAnswer { error, help, kind })) => {
+            (_, Some(ErrorAnswer { error, help, kind, names })) => {
                 let help = advice(kind).map_or(help, str::to_owned);
-                Err(ClientError::Rejected { error, help })
+                Err(ClientError::Rejected { error, help, names })
             }
             _ => Err(self.is_not_weir(&format!(" {status}"))),
         }
@@ -447,7 +448,7 @@ mod tests {
             client.read_answer(StatusCode::from_u16(status).unwrap(), json)
         };
         assert_eq!(read(200, r#"{"a":1}"#).unwrap()["a"], 1);
-        let Err(ClientError::Rejected { error, help }) =
+        let Err(ClientError::Rejected { error, help, .. }) =
             read(404, r#"{"error":"no","help":"list"}"#)
         else {
             panic!("it is rejected")

@@ -152,6 +152,7 @@ fn check_block(list: &ControlList, id: &str) -> Result<(), ClientError> {
         Some(other) => Err(ClientError::Rejected {
             error: format!("{id} is no block: {} of {}", other.action, matched(other)),
             help: format!("weir remove {id} ends it"),
+            names: Vec::new(),
         }),
         None => Ok(()),
     }
@@ -187,7 +188,7 @@ impl Kind {
         };
         let what = if self == Kind::Block { "block" } else { "control" };
         let error = format!("there is no {what} of {domain} {}", descriptor_text(&entries));
-        Err(ClientError::Rejected { error, help })
+        Err(ClientError::Rejected { error, help, names: Vec::new() })
     }
 }
 
@@ -226,7 +227,7 @@ mod tests {
         assert_eq!(found("shop", "user=m1").unwrap(), ["c"]);
         assert_eq!(found("shop", "user=n*").unwrap(), ["e"]);
         let missing = |domain: &str, descriptor: &str| match found(domain, descriptor) {
-            Err(ClientError::Rejected { error, help }) => (error, help),
+            Err(ClientError::Rejected { error, help, .. }) => (error, help),
             other => panic!("{other:?}"),
         };
         let (error, help) = missing("shop", "user=n7");
@@ -252,7 +253,7 @@ mod tests {
         let controls: ControlList = serde_json::from_value(controls).unwrap();
         assert_eq!((check_block(&controls, "a"), check_block(&controls, "none")), (Ok(()), Ok(())));
         let rejected = |id: &str| match check_block(&controls, id) {
-            Err(ClientError::Rejected { error, help }) => (error, help),
+            Err(ClientError::Rejected { error, help, .. }) => (error, help),
             other => panic!("{other:?}"),
         };
         let (error, help) = rejected("l");

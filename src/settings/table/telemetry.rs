@@ -25,6 +25,9 @@ group! {
         flush_interval: Duration = "10s";
         /// Tags of all metrics that have the names of envoyproxy/ratelimit, each as name:value.
         tags: Vec<String> = "";
+        /// Whether dots in keys and values of descriptors are underscores in the label `rule` of metrics, and so in the
+        /// names of envoyproxy/ratelimit, where a dot separates the parts.
+        replace_dots: bool = "false";
         // The reference's local cache is off by default, so that its users do not expect them; and one of its
         // mappings counts them twice.
         /// Whether hits that are denied without the store are a metric of their own under the names of

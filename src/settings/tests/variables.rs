@@ -82,6 +82,25 @@ fn unused_variables_cause_a_warning() {
 }
 
 #[test]
+fn every_variable_that_the_reference_has_or_had_has_an_effect_or_a_warning() {
+    for name in [
+        "ENABLE_NEGATIVE_HITS",
+        "GRPC_MAX_CONCURRENT_STREAMS",
+        "MAX_CONCURRENT_REQUESTS",
+        "MAX_SLEEPING_ROUTINES",
+        "REDIS_POOL_ON_EMPTY_WAIT_DURATION",
+        "REQUEST_TIMEOUT",
+    ] {
+        let warned = Settings::load(&inputs(&[(name, "1")])).unwrap().warnings;
+        assert!(warned.len() == 1 && warned[0].starts_with(name), "{name}: {warned:?}");
+    }
+    let settings = Settings::load(&inputs(&[("SANITIZE_DESCRIPTOR_METRIC_DOTS", "true")])).unwrap();
+    assert!(*settings.metrics.replace_dots && settings.rule_options().replace_dots);
+    assert_eq!(settings.warnings, [""; 0]);
+    assert!(!Settings::load(&inputs(&[])).unwrap().rule_options().replace_dots);
+}
+
+#[test]
 fn variables_without_effect_are_named_and_others_checked() {
     let settings = Settings::load(&inputs(&[
         ("USE_STATSD", "false"),

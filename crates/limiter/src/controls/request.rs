@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::error::ControlError;
-use super::{Draft, time};
+use super::{Action, Draft, LimitChange, time};
 use weir_common::duration::read_duration;
 use weir_common::suggest::nearest;
 use weir_common::value;
@@ -99,6 +99,10 @@ impl Draft {
                 let help = "write it once: a control matches what contains its entries";
                 return Err(ControlError::invalid(error, help));
             }
+        }
+        if let Action::Limit { limit: LimitChange { n: 1.., burst: Some(0), .. } } = self.action {
+            let help = "write 1 for no hits beyond an even rate, or the rate 0 to deny everything";
+            return Err(ControlError::invalid("`burst` is 0, which denies every hit", help));
         }
         let texts = self.texts();
         if texts.clone().any(|text| value::decode(text).len() > MAX_TEXT_BYTES) {

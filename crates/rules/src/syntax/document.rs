@@ -59,7 +59,7 @@ pub trait Document: Sized {
 pub struct EmbeddedList {
     pub(crate) name: String,
     /// The name in problems.
-    pub(crate) path: String,
+    pub path: String,
     pub(crate) text: String,
 }
 

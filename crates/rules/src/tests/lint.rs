@@ -95,6 +95,49 @@ fn unreachable_wildcards() {
 }
 
 #[test]
+fn children_that_are_not_reached_for_one_value() {
+    let of_address = |value: &str, children: &str| {
+        let text = format!(
+            "- {{ key: a, L, descriptors: [{{ key: path, L, descriptors: [{{ key: m, value: GET, L }}] }}, \
+             {{ key: none }}] }}\n- {{ key: a, {value}, descriptors: [{children}] }}\n"
+        );
+        of(&text)
+    };
+    let hidden = |by: &str, child: &str, above: &str| {
+        format!(
+            "'{by}' matches before '{above}', so that '{child}' below '{above}' is never reached for it"
+        )
+    };
+    for (value, children, wanted) in [
+        ("value: x, L", "", hidden("a_x", "path", "a")),
+        ("value: x", "{ key: other, L }", hidden("a_x", "path", "a")),
+        ("value: 'x*', L", "{ key: path, value: /, L }", hidden("a_x*", "path", "a")),
+        ("network: 10.0.0.0/8, L", "", hidden("a_10.0.0.0/8", "path", "a")),
+        ("value: x, L", "{ key: path, L }", hidden("path", "m_GET", "path")),
+    ] {
+        let warned = of_address(value, children);
+        let [warning] = &warned[..] else { panic!("{value} {children}: {warned:?}") };
+        assert!(warning.starts_with("4:") && warning.ends_with(&wanted), "{warning}");
+    }
+    let whole = "{ key: path, L, descriptors: [{ key: m, L }] }";
+    for (value, children) in [
+        // The usual list of exceptions, and what has no effect of its own.
+        ("value: x, rate_limit: { unlimited: true }", ""),
+        ("value: x", ""),
+        ("value: x, L", whole),
+        ("value: x, L", "{ key: path, value: '*', L, descriptors: [{ key: m, value: 'G*', L }] }"),
+        ("value: x, L", "{ key: path, rate_limit: { unlimited: true } }"),
+    ] {
+        assert_eq!(of_address(value, children), [""; 0], "{value} {children}");
+    }
+    let listed = "{ key: b, values: [p, q], L }";
+    let text = format!(
+        "- {{ key: a, descriptors: [{listed}] }}\n- {{ key: a, value: x, L, descriptors: [{listed}] }}\n"
+    );
+    assert_eq!(of(&text), [""; 0]);
+}
+
+#[test]
 fn keys_that_a_wildcard_hides() {
     let wanted =
         "3:10: no entry with the key 'k' gets here: the wildcard 'k_*' matches all of them";
@@ -369,7 +412,8 @@ fn the_lists_of_a_manifest_are_other_entries_of_the_config_map() {
         + &config_map("e", "  blocked.txt: 192.0.2.1\n");
     let loaded = load(&text);
     assert_eq!(loaded.problems, []);
-    assert!(loaded.lists.is_empty(), "no file is watched");
+    let lists = loaded.lists.iter().map(|list| list.path.display().to_string());
+    assert_eq!(lists.collect::<Vec<_>>(), ["m.yaml#/blocked.txt"; 2], "those of the manifest");
     let found =
         |domain, value| loaded.rules.domain(domain).unwrap().find(&[("ip", value)]).is_some();
     assert!(found("d", "10.1.2.3") && found("d", "ann") && !found("d", "192.0.2.1"));

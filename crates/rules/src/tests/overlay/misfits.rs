@@ -196,6 +196,12 @@ fn warnings_of_patched_rules_are_reported() {
         ]
     );
     assert_eq!(limits(&rules)[0], "a: 200000 per minute, sliding_log");
+    let burst =
+        "patches: [{ match: { entries: [{ key: a }] }, set: { algorithm: gcra, burst: 0 } }]";
+    let (_, report) = patched(RULES, burst);
+    assert_eq!(report.failed_patches, 0);
+    let [line] = &lines(&report)[..] else { panic!("{report:?}") };
+    assert!(line.contains("warning: rule 'd.a'") && line.contains("denies everything"), "{line}");
     // The rule as it was delivered has the same one.
     let loaded = load(
         vec![file(
