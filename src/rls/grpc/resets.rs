@@ -21,7 +21,8 @@ const MAX_RESETS: u32 = 10_000;
 /// tight deadlines most requests time out.
 const FORGIVEN_PER_REQUEST: u32 = 20;
 
-const FORGIVEN_PER_SECOND: f64 = 1_000.0;
+/// So that a client with few requests, all of which time out, is never disconnected.
+const FORGIVEN_PER_SECOND: f64 = 100.0;
 
 const RST_STREAM: u8 = 3;
 
