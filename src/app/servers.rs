@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use tokio::sync::{oneshot, watch};
+use tonic::codec::CompressionEncoding;
 use tonic::service::Routes;
 
 use super::App;
@@ -152,7 +153,8 @@ fn grpc_routes<S: Store>(health: Arc<Health>, rate_limit: RateLimit<S>) -> anyho
     };
     let (v1, v1alpha) = (reflection().build_v1()?, reflection().build_v1alpha()?);
     let health = tonic_health::pb::health_server::HealthServer::new(HealthService::new(health));
-    let budget = BudgetServiceServer::new(BudgetService::new(rate_limit));
+    let budget = BudgetServiceServer::new(BudgetService::new(rate_limit))
+        .accept_compressed(CompressionEncoding::Gzip);
     let mut routes = Routes::builder();
     routes
         .add_service(budget.max_decoding_message_size(MAX_BUDGET_MESSAGE_BYTES))

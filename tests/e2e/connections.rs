@@ -1,8 +1,10 @@
 //! What a client may do with a connection, frame by frame.
 
+mod compressed;
 #[cfg(target_os = "linux")]
 mod memory;
 pub mod raw;
+mod reflection;
 mod resets;
 mod slow;
 
@@ -34,7 +36,7 @@ fn setup() -> Setup {
 }
 
 /// Connects with plain HTTP/2: a gRPC client would never do what is tested here.
-async fn connect(weir: &Weir) -> SendRequest<Bytes> {
+pub async fn connect(weir: &Weir) -> SendRequest<Bytes> {
     let socket = Socket::connect(weir.grpc).await.unwrap();
     let (client, connection) = h2::client::handshake(socket).await.unwrap();
     tokio::spawn(connection);
@@ -62,6 +64,8 @@ pub struct Answer {
     pub body: Vec<u8>,
     pub status: Option<String>,
     pub message: String,
+    /// The value of `grpc-accept-encoding`.
+    pub accepts: Option<String>,
 }
 
 /// Sends a request with its body in these parts, and returns the response.
@@ -90,6 +94,7 @@ pub async fn send(
         body: whole,
         status: header("grpc-status"),
         message: header("grpc-message").unwrap_or_default(),
+        accepts: header("grpc-accept-encoding"),
     })
 }
 
@@ -124,7 +129,7 @@ async fn an_invalid_call_is_refused_with_the_reason() {
         (whole.slice(..4), "13", "missing"),
         (whole.slice(..9), "13", "exactly%20one%20message"),
         (twice, "13", "exactly%20one%20message"),
-        (compressed, "12", "compressed"),
+        (compressed, "13", "compressed%20flag"),
         (framed(&[]), "2", "domain%20must%20not%20be%20empty"),
     ] {
         let answer = send(&mut client, head(), &[body]).await.unwrap();

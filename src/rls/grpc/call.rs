@@ -20,9 +20,10 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
+use tokio::sync::Mutex;
 use tonic::{Code, Status};
 
-use super::fairness::{Outbound, RESPONSE_OVERHEAD_BYTES};
+use super::fairness::{Outbound, RESPONSE_OVERHEAD_BYTES, ReadScheduler};
 use super::stats::GrpcStats;
 use super::{Grpc, Limits};
 use crate::net::{ConnectionBudget, Reservation};
@@ -39,9 +40,11 @@ const FREE_REQUEST_BYTES: usize = 4 << 10;
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
+const ENCODINGS: HeaderValue = HeaderValue::from_static("gzip,identity");
 
 /// Bytes before a message: whether it is compressed, and its length.
-const PREFIX_BYTES: usize = 5;
+pub(super) const PREFIX_BYTES: usize = 5;
 
 /// What the calls of one connection share.
 #[derive(Debug)]
@@ -53,12 +56,15 @@ pub(super) struct CallContext<S> {
     pub ends: Ends,
     /// Cloned by each call that tonic serves: the reference count is one more than those calls.
     pub tonic_calls: Arc<()>,
+    pub scheduler: ReadScheduler,
+    /// Held by the call whose message is being inflated.
+    pub inflating: Mutex<()>,
 }
 
 impl<S: Store> CallContext<S> {
     /// Counts a message that cannot be understood.
     #[cold]
-    fn unreadable(&self, status: Status) -> Status {
+    pub fn unreadable(&self, status: Status) -> Status {
         self.grpc.rate_limit.count_unreadable(self.ends.client, &status.message());
         status
     }
@@ -82,11 +88,18 @@ pub(super) struct CompleteRequest {
     /// The timeout that the client sent, if any.
     pub timeout: Option<Duration>,
     pub trace: RequestTrace,
-    pub respond: SendResponse<Bytes>,
+    pub reply: Reply,
     pub started: Started,
     /// The memory that the message holds, if it is counted.
     pub reservation: Option<Reservation>,
+}
+
+/// Where the answer of a call goes.
+pub(super) struct Reply {
+    pub respond: SendResponse<Bytes>,
     pub outcome: CallOutcome,
+    /// Whether the answer lists the encodings that requests may have, since this one named its own.
+    pub lists_encodings: bool,
 }
 
 pub(super) enum ClientWait {
@@ -97,6 +110,8 @@ pub(super) enum ClientWait {
 pub(super) struct PartialRequest {
     pub first: Bytes,
     pub body: RecvStream,
+    /// The value of `grpc-encoding`.
+    pub encoding: Option<HeaderValue>,
     pub timeout: Option<Duration>,
     pub trace: RequestTrace,
     pub respond: SendResponse<Bytes>,
@@ -152,20 +167,21 @@ pub(super) fn start<S: Store>(
         Poll::Ready(Some(Err(_))) => return CallState::Done(CallOutcome::Reset),
         Poll::Ready(None) | Poll::Pending => Bytes::new(),
     };
-    if !body.is_end_stream() {
-        let request = PartialRequest { first, body, timeout, trace, respond };
+    let is_compressed = first.first().is_some_and(|flag| *flag != 0);
+    if is_compressed || !body.is_end_stream() {
+        let encoding = head.headers.get("grpc-encoding").cloned();
+        let request = PartialRequest { first, body, encoding, timeout, trace, respond };
         return CallState::WaitForClient(ClientWait::Request(request));
     }
-    let (reservation, outcome, started) = (None, CallOutcome::Answered, shared.timer.started());
-    let mut next = complete(
-        shared,
-        CompleteRequest { message: first, timeout, trace, respond, started, reservation, outcome },
-    );
+    let reply = Reply { respond, outcome: CallOutcome::Answered, lists_encodings: false };
+    let (reservation, started) = (None, shared.timer.started());
+    let request = CompleteRequest { message: first, timeout, trace, reply, started, reservation };
+    let mut next = complete(shared, request);
     if let CallState::WaitForStore(request) = &mut next
-        && request.respond.poll_reset(context).is_ready()
+        && request.reply.respond.poll_reset(context).is_ready()
     {
         // The request is decided all the same: it may be a refund.
-        request.outcome = CallOutcome::Reset;
+        request.reply.outcome = CallOutcome::Reset;
     }
     next
 }
@@ -187,7 +203,7 @@ pub(super) fn complete<S: Store>(
         Some(answer) => {
             shared.timer.answer();
             end_span(shared, &mut request.trace, request.started, &answer);
-            send(shared, request.respond, answer, request.outcome)
+            send(shared, request.reply, answer)
         }
         None => CallState::WaitForStore(request),
     }
@@ -212,7 +228,7 @@ impl CompleteRequest {
         };
         shared.timer.answer_later(self.started);
         end_span(&shared, &mut trace, self.started, &answer);
-        send(&shared, self.respond, answer, self.outcome)
+        send(&shared, self.reply, answer)
     }
 
     /// Decodes the message, and counts the memory that it holds until the store answers.
@@ -288,16 +304,19 @@ fn end_span<S>(
 /// Sends a response, or lets it wait if the flow-control window or the socket has no room for it.
 pub(super) fn send<S>(
     shared: &CallContext<S>,
-    mut respond: SendResponse<Bytes>,
+    reply: Reply,
     (answer, held): FramedResponse,
-    outcome: CallOutcome,
 ) -> CallState {
+    let Reply { mut respond, outcome, lists_encodings } = reply;
     // Sending fails only if the client has reset the request.
     match answer {
         Ok(message) => {
             let mut response = Response::new(());
             response.headers_mut().reserve(1);
             response.headers_mut().insert(CONTENT_TYPE, GRPC);
+            if lists_encodings {
+                response.headers_mut().insert(GRPC_ACCEPT_ENCODING, ENCODINGS);
+            }
             let Ok(mut stream) = respond.send_response(response, false) else {
                 return CallState::Done(CallOutcome::Reset);
             };
@@ -318,6 +337,9 @@ pub(super) fn send<S>(
             let mut response = status.into_http::<()>();
             if response.headers().is_empty() {
                 response.headers_mut().insert(GRPC_STATUS, HeaderValue::from_static("2"));
+            }
+            if lists_encodings {
+                response.headers_mut().insert(GRPC_ACCEPT_ENCODING, ENCODINGS);
             }
             if respond.send_response(response, true).is_err() {
                 return CallState::Done(CallOutcome::Reset);
@@ -359,10 +381,6 @@ fn read<'a, S: Store>(
     let length = announced_length(framed, &shared.grpc.limits)?;
     let length = length
         .ok_or_else(|| shared.unreadable(Status::internal("the request message is missing")))?;
-    if framed[0] != 0 {
-        let text = "the request is compressed: send it uncompressed";
-        return Err(shared.unreadable(Status::unimplemented(text)));
-    }
     let message = Some(&framed[PREFIX_BYTES..]).filter(|message| message.len() == length);
     let message = message.ok_or_else(|| {
         let text = "expected exactly one message of the length that its prefix announces";

@@ -1,9 +1,11 @@
 //! Calls of all other methods: forwards them from h2's streams to tonic's services.
 
+use std::error::Error;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -19,6 +21,7 @@ use tower_service::Service;
 use super::Grpc;
 use super::call::{CallContext, memory_exceeded};
 use super::stats::OtherMethod;
+use crate::net::Reservation;
 use crate::rls::service::HoldGuard;
 use crate::trace::RequestTrace;
 use weir_store::Store;
@@ -29,9 +32,9 @@ const MAX_CALLS: usize = 100;
 /// Bytes that a call takes: its headers, its message and a part of the response.
 const CALL_BYTES: usize = 64 << 10;
 
-/// Bytes that a call of the reflection service takes. Its client may send without reading, and a
-/// frame of 256 bytes keeps the 8 KiB alive that were read with it.
-const REFLECTION_BYTES: usize = 2 << 20;
+/// Bytes that a call of the reflection service takes in addition while the service does not read. Its client may then
+/// send what the flow-control window allows, and a frame of 256 bytes keeps the 8 KiB alive that were read with it.
+const UNREAD_BYTES: usize = 2 << 20;
 
 /// Bytes that a call of the budget service takes: its headers, its message and its response are small. By default one
 /// connection has room for some 250.
@@ -47,7 +50,6 @@ pub(super) fn start<S: Store>(
     let is_budget = path.starts_with("/weir.budget.");
     let bytes = match path {
         _ if is_budget => BUDGET_BYTES,
-        _ if path.starts_with("/grpc.reflection.") => REFLECTION_BYTES,
         _ => CALL_BYTES,
     };
     let mut reservation = shared.budget.reservation();
@@ -67,6 +69,7 @@ pub(super) fn start<S: Store>(
     }
     let held = (reservation, (!is_budget).then(|| shared.tonic_calls.clone()));
     let (routes, timeout) = (shared.grpc.routes.clone(), shared.grpc.limits.timeout);
+    let unread = path.starts_with("/grpc.reflection.").then(|| shared.budget.reservation());
     let method = OtherMethod::of(path);
     let trace = match method.full_name().filter(|_| is_budget) {
         Some(name) => shared.grpc.sampler.start_call(name, request.headers(), &shared.ends),
@@ -86,7 +89,7 @@ pub(super) fn start<S: Store>(
         max_wait: is_budget.then_some(timeout),
     };
     tokio::spawn(async move {
-        call.forward(routes, request).await;
+        call.forward(routes, request, unread).await;
         drop(held);
     });
 }
@@ -104,9 +107,16 @@ struct BridgedCall<S> {
 }
 
 impl<S: Store> BridgedCall<S> {
-    /// Forwards the call, until its client resets it.
-    async fn forward(mut self, mut routes: Routes, request: Request<RecvStream>) {
-        let mut routed = pin!(routes.call(request.map(RequestBody)));
+    /// Forwards the call, until its client resets it. `unread` is for the memory of what the service does not read.
+    async fn forward(
+        mut self,
+        mut routes: Routes,
+        request: Request<RecvStream>,
+        unread: Option<Reservation>,
+    ) {
+        let refused = Arc::<AtomicBool>::default();
+        let body = |stream| RequestBody { stream, unread, refused: refused.clone() };
+        let mut routed = pin!(routes.call(request.map(body)));
         let response = poll_fn(|cx| match self.respond.poll_reset(cx) {
             Poll::Ready(_) => Poll::Ready(None),
             Poll::Pending => routed.as_mut().poll(cx).map(Some),
@@ -143,18 +153,20 @@ impl<S: Store> BridgedCall<S> {
         let sent = self.respond.send_response(Response::from_parts(head, ()), ends);
         let Ok(stream) = sent else { return };
         // It fails only if the client is gone.
-        let is_sent = ends || send(body, stream, self.grpc.limits.timeout).await.unwrap_or(false);
+        let timeout = self.grpc.limits.timeout;
+        let is_sent = ends || send(body, stream, timeout, &refused).await.unwrap_or(false);
         if let (true, Some(held)) = (is_sent, held) {
             held.keep();
         }
     }
 }
 
-/// Sends a body. Returns whether it was sent whole.
+/// Sends a body, unless the rest of the request was refused. Returns whether it was sent whole.
 async fn send(
     body: impl Body<Data = Bytes>,
     mut stream: SendStream<Bytes>,
     timeout: Duration,
+    refused: &AtomicBool,
 ) -> Result<bool, h2::Error> {
     let mut body = pin!(body);
     loop {
@@ -173,6 +185,11 @@ async fn send(
                         return Ok(false);
                     };
                     sent?;
+                }
+                Err(_) if refused.load(Ordering::Relaxed) => {
+                    // gRPC clients map this to RESOURCE_EXHAUSTED.
+                    stream.send_reset(Reason::ENHANCE_YOUR_CALM);
+                    return Ok(false);
                 }
                 Err(frame) => {
                     let trailers = frame.into_trailers().unwrap_or_default();
@@ -193,31 +210,56 @@ async fn send_data(mut data: Bytes, stream: &mut SendStream<Bytes>) -> Result<()
 }
 
 /// A request's body as tonic reads it.
-struct RequestBody(RecvStream);
+struct RequestBody {
+    stream: RecvStream,
+    /// Memory for what arrives while the service does not read: from its reading of a message to its waiting for the
+    /// next. None if it reads all at once.
+    unread: Option<Reservation>,
+    /// Set if there was none.
+    refused: Arc<AtomicBool>,
+}
+
+impl RequestBody {
+    /// Holds or releases the memory for what is not read, by the result of reading.
+    fn hold(&mut self, polled: &Poll<Option<Result<Bytes, h2::Error>>>) -> Result<(), Status> {
+        let Some(unread) = &mut self.unread else { return Ok(()) };
+        let is_held = match polled {
+            Poll::Ready(Some(Ok(_))) => unread.resize(UNREAD_BYTES),
+            _ => unread.resize(0),
+        };
+        self.refused.store(!is_held, Ordering::Relaxed);
+        if is_held { Ok(()) } else { Err(memory_exceeded()) }
+    }
+}
 
 impl Body for RequestBody {
     type Data = Bytes;
-    type Error = h2::Error;
+    type Error = Box<dyn Error + Send + Sync>;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
-        let stream = &mut self.0;
-        Poll::Ready(match ready!(stream.poll_data(cx)) {
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let polled = self.stream.poll_data(cx);
+        if let Err(status) = self.hold(&polled) {
+            return Poll::Ready(Some(Err(status.into())));
+        }
+        let stream = &mut self.stream;
+        Poll::Ready(match ready!(polled) {
             Some(Ok(data)) => {
                 // Opens the flow-control window again.
                 let _ = stream.flow_control().release_capacity(data.len());
                 Some(Ok(Frame::data(data)))
             }
-            Some(Err(error)) => Some(Err(error)),
-            None => ready!(stream.poll_trailers(cx))
-                .map(|trailers| trailers.map(Frame::trailers))
-                .transpose(),
+            Some(Err(error)) => Some(Err(error.into())),
+            None => match ready!(stream.poll_trailers(cx)) {
+                Ok(trailers) => trailers.map(|trailers| Ok(Frame::trailers(trailers))),
+                Err(error) => Some(Err(error.into())),
+            },
         })
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.is_end_stream()
+        self.stream.is_end_stream()
     }
 }
