@@ -236,12 +236,12 @@ mod tests {
         }
 
         #[test]
-        fn a_damaged_message_is_an_error(cut in 0..30_usize, at in 10..30_usize, bit in 0..8) {
+        fn a_damaged_message_is_an_error(cut in 0..30_usize, at in 10..30_usize, bit in 0..8_u8) {
             let whole = gzip(b"a message that is long enough");
             let cut = &whole[..whole.len() - 1 - cut];
             prop_assert_eq!(error(cut, 1_000), Code::Internal);
             let mut damaged = whole;
-            damaged[at] ^= 1 << bit;
+            damaged[at] ^= 1_u8 << bit;
             prop_assert_eq!(error(&damaged, 1_000), Code::Internal);
         }
     }
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_bomb_is_stopped_at_the_limit_and_blocks_without_contents_take_turns() {
-        let bomb = gzip(&vec![0; 100 << 20]);
+        let bomb = gzip(&vec![0; 8 << 20]);
         let (inflated, slices) = inflate(&bomb, 1 << 20);
         assert_eq!(inflated.unwrap_err().code(), Code::ResourceExhausted);
         assert!((64..=66).contains(&slices), "{slices}");
