@@ -116,6 +116,9 @@ impl App {
                 async move {
                     let stream = opener.open(socket, &handle, &mut draining).await;
                     let Some(stream) = stream else { return };
+                    let peer = ends.client;
+                    let stream = grpc.refuse_http1(stream, peer, &handle, &mut draining).await;
+                    let Some(stream) = stream else { return };
                     grpc.serve(scheduler.throttle(stream), &handle, ends, draining).await;
                 }
             };

@@ -10,6 +10,8 @@ mod calls;
 mod client_wait;
 mod connection;
 mod fairness;
+mod http1;
+mod refused;
 mod stats;
 mod tonic_bridge;
 
