@@ -366,6 +366,7 @@ impl Loader {
                 status.present = None;
             }
             drop(status);
+            self.health.rules_rejected();
             self.announce(Reloaded::Rules, Err(&problems));
             let set = Present::from(loaded.files);
             if source.is_present() {

@@ -251,6 +251,7 @@ async fn answer<S: Store>(
     view: &RequestView<'_>,
     timeout: Option<Duration>,
 ) -> FramedResponse {
+    let timeout = grpc.rate_limit.first_rules(timeout).await;
     let mut holds = Holds::default();
     let mut descriptors = Descriptors::new();
     let request = view.request(&mut descriptors);
