@@ -11,6 +11,8 @@ mod client_wait;
 mod connection;
 mod fairness;
 mod gzip;
+mod http1;
+mod refused;
 mod resets;
 mod stats;
 mod tonic_bridge;

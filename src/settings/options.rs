@@ -114,7 +114,7 @@ impl Settings {
 
     pub fn xds_options(&self) -> Option<xds::Options> {
         let xds = &self.rules.xds;
-        (*self.rules.source == RulesSource::Xds).then(|| xds::Options {
+        self.is_xds().then(|| xds::Options {
             url: xds.url.to_string().into(),
             node_id: xds.node_id.to_string(),
             node_metadata: xds.node_metadata.to_vec(),
@@ -242,6 +242,11 @@ impl Settings {
         let (disk, max_keys) = (&self.store.disk, *self.store.memory.max_keys);
         let path = disk.path.clone().filter(|_| *self.store.kind == StoreKind::Disk)?;
         Some(weir_store::disk::Options { path, sync: *disk.sync, max_keys })
+    }
+
+    /// Whether rules come from a management server.
+    pub fn is_xds(&self) -> bool {
+        *self.rules.source == RulesSource::Xds
     }
 
     /// Whether health reports not serving until rules are loaded.

@@ -57,6 +57,7 @@ mod secrets;
 mod sell_tokens;
 mod service;
 mod settings;
+mod start;
 mod start_errors;
 mod starvation;
 mod statsd;

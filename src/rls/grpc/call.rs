@@ -19,11 +19,12 @@ use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response};
 use tokio::sync::Mutex;
 use tonic::{Code, Status};
 
 use super::fairness::{Outbound, RESPONSE_OVERHEAD_BYTES, ReadScheduler};
+use super::refused::refuse_content_type;
 use super::stats::GrpcStats;
 use super::{Grpc, Limits};
 use crate::net::{ConnectionBudget, Reservation};
@@ -148,14 +149,12 @@ pub(super) fn memory_exceeded() -> Status {
 pub(super) fn start<S: Store>(
     shared: &CallContext<S>,
     request: Request<RecvStream>,
-    mut respond: SendResponse<Bytes>,
+    respond: SendResponse<Bytes>,
 ) -> CallState {
     let (head, mut body) = request.into_parts();
     let content_type = head.headers.get(CONTENT_TYPE);
     if head.method != Method::POST || !content_type.is_some_and(|kind| is_grpc(kind.as_bytes())) {
-        let mut response = Response::new(());
-        *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-        let _ = respond.send_response(response, true);
+        refuse_content_type(shared, &head, respond);
         return CallState::Done(CallOutcome::Answered);
     }
     let timeout = head.headers.get("grpc-timeout").and_then(|text| parse_timeout(text.as_bytes()));
@@ -186,9 +185,13 @@ pub(super) fn start<S: Store>(
     next
 }
 
-/// Whether a content type is that of gRPC, and not that of gRPC-Web.
-fn is_grpc(content_type: &[u8]) -> bool {
-    matches!(content_type.strip_prefix(b"application/grpc"), Some([] | [b'+' | b';', ..]))
+/// Whether a content type is that of gRPC, and not that of gRPC-Web or of messages in JSON.
+pub(super) fn is_grpc(content_type: &[u8]) -> bool {
+    match content_type.strip_prefix(b"application/grpc") {
+        Some([] | [b';', ..]) => true,
+        Some([b'+', codec @ ..]) => !codec.starts_with(b"json"),
+        _ => false,
+    }
 }
 
 /// Answers a request if the store can answer now; else the call waits for the store.
@@ -279,6 +282,7 @@ async fn answer<S: Store>(
     view: &RequestView<'_>,
     timeout: Option<Duration>,
 ) -> FramedResponse {
+    let timeout = grpc.rate_limit.first_rules(timeout).await;
     let mut holds = Holds::default();
     let mut descriptors = Descriptors::new();
     let request = view.request(&mut descriptors);

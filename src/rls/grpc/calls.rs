@@ -16,6 +16,7 @@ use h2::server::SendResponse;
 use http::Request;
 
 use super::call::{self, CallContext, CallOutcome, CallState, ClientWait, CompleteRequest};
+use super::refused::refuse_unknown;
 use super::resets::{ResetCounter, TooManyResets};
 use super::{SHOULD_RATE_LIMIT, tonic_bridge};
 use crate::net::ConnectionHandle;
@@ -149,7 +150,9 @@ fn start<S: Store>(
     if request.uri().path() == SHOULD_RATE_LIMIT {
         return call::start(shared, request, respond);
     }
-    tonic_bridge::start(shared, request, respond);
+    if let Some((request, respond)) = refuse_unknown(shared, request, respond) {
+        tonic_bridge::start(shared, request, respond);
+    }
     CallState::Done(CallOutcome::Answered)
 }
 

@@ -323,16 +323,18 @@ async fn handshake<T: AsyncRead + AsyncWrite + Unpin>(
         // It would count for the life of the connection; `resets` has the bound.
         .max_local_error_reset_streams(None)
         .handshake::<_, Bytes>(io);
-    let stopping = async {
-        let _ = shutdown.wait_for(|shutdown| *shutdown).await;
-        sleep(SHUTDOWN_GRACE).await;
-    };
     tokio::select! {
         biased;
         handshake = timeout(limits.timeout, handshake) => handshake.ok()?.ok(),
         () = handle.evicted() => None,
-        () = stopping => None,
+        () = shut_down(shutdown) => None,
     }
+}
+
+/// Waits until the service stops and clients that have just connected have had time to send something.
+pub(super) async fn shut_down(shutdown: &mut watch::Receiver<bool>) {
+    let _ = shutdown.wait_for(|shutdown| *shutdown).await;
+    sleep(SHUTDOWN_GRACE).await;
 }
 
 /// Pings the client of one connection at intervals, and watches the connection's age. Both share one

@@ -105,6 +105,7 @@ impl Reader<'_> {
             |key| fields.get(key).map(|node| self.string(node, key)).unwrap_or_default();
         let name = string("name");
         let unit = string("unit");
+        self.lint_limit_name(&name, fields.position("name"));
         let unlimited = fields.get("unlimited").is_some_and(|node| self.bool(node, "unlimited"));
         if unlimited {
             self.unlimited(fields, &unit, rule);

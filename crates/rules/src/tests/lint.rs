@@ -44,6 +44,28 @@ fn loads_silently(text: &str) -> bool {
 }
 
 #[test]
+fn names_of_limits_that_headers_do_not_escape() {
+    let limit = |name: &str| {
+        let limit = format!("{{ unit: day, requests_per_unit: 1, name: {name} }}");
+        let lone = of(&format!("  - {{ key: k, rate_limit: {limit} }}\n"));
+        let listed = of(&format!("  - {{ key: k, rate_limits: [{limit}] }}\n"));
+        assert_eq!(lone.len(), listed.len(), "{name}");
+        lone
+    };
+    for name in [r#""a\"b""#, r#""a\\b""#, r#""a\nb""#, r#""a\u0007""#] {
+        let warned = limit(name);
+        let [warned] = &warned[..] else { panic!("{name}: {warned:?}") };
+        assert!(warned.starts_with("3:72: Envoy writes this name into x-"), "{warned}");
+    }
+    for name in ["per-user", "'a, b;=é'", "''"] {
+        assert_eq!(limit(name), [""; 0], "{name}");
+    }
+    assert!(loads_silently(
+        "domain: d\ndescriptors:\n- key: k\n  rate_limit: { name: '\"', unit: day, requests_per_unit: 1 }\n"
+    ));
+}
+
+#[test]
 fn further_yaml_documents() {
     let rules = "domain: d\ndescriptors: []\n";
     let warned = ["3:5: only the first YAML document of a file is read: what follows is ignored"];
