@@ -69,6 +69,44 @@ fn clients_see_200_until_the_limit_then_429_with_headers() {
     );
 }
 
+/// A limit of which more may come at once than in a period.
+#[test]
+fn headers_of_weir_show_the_burst_that_remains() {
+    let shown = |limit: &str| {
+        let rules = format!("domain: edge\ndescriptors: [{{ key: user, {limit} }}]\n");
+        let weir = serving(&rules)
+            .env("LIMIT_RESPONSE_HEADERS_ENABLED", "true")
+            .env("WEIR__RESPONSE__RATELIMIT_FIELDS", "true")
+            .start();
+        let envoy = envoy::in_front_of(&weir, "");
+        let answer = http::get_with(envoy.address, "/", &[("x-user", "ann")]);
+        let body =
+            r#"{"domain":"edge","descriptors":[{"entries":[{"key":"user","value":"bob"}]}]}"#;
+        let json = http::ask(weir.http, "POST", "/json", &[], body.as_bytes()).unwrap().body;
+        assert!(json.contains(r#""limitRemaining":19"#), "{json}");
+        for name in ["x-ratelimit-remaining", "RateLimit-Remaining"] {
+            assert_eq!(answer.header(name), Some("19"), "{name}");
+        }
+        let named = |name| answer.header(name).unwrap().to_owned();
+        // The same in the response of /json.
+        for value in ["\"20\"", "q=20;w=172800"] {
+            assert!(json.contains(value), "{json}");
+        }
+        [named("RateLimit-Limit"), named("RateLimit-Policy"), named("x-ratelimit-limit")]
+    };
+    let policy = r#""default";q=20;w=172800"#;
+    for bucket in
+        ["algorithm: gcra", "algorithm: token_bucket, refill_amount: 10, refill_interval: 1d"]
+    {
+        let limit = format!("rate_limit: {{ rate: 10/d, burst: 20, {bucket} }}");
+        // Envoy computes its headers from the status, which has the rate.
+        assert_eq!(shown(&limit), ["20", policy, "10, 10;w=86400"], "{limit}");
+    }
+    // The same limit, so written that both numbers are equal.
+    let limit = "rate_limit: { rate: 20/2d, algorithm: gcra }";
+    assert_eq!(shown(limit), ["20", policy, "20, 20;w=172800"]);
+}
+
 #[test]
 fn every_descriptor_has_its_own_limit() {
     let weir = weir().start();

@@ -31,6 +31,7 @@ mod documents;
 mod drain;
 mod envoy;
 mod envoy_docs;
+mod envoy_filters;
 mod envoy_gateway;
 mod gateway_costs;
 mod health;

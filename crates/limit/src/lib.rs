@@ -106,6 +106,12 @@ impl Limit {
         }
     }
 
+    /// Returns the time in which its whole capacity comes back; none if that is its period, or it allows nothing.
+    #[inline]
+    pub fn refill_time(&self) -> Option<Micros> {
+        self.algorithm.refill_time().filter(|_| self.requests_per_unit > 0)
+    }
+
     /// Returns whether its windows are those of a calendar, and of about the length of its period.
     pub fn follows_calendar(&self) -> bool {
         matches!(&self.algorithm, Algorithm::FixedWindow(window) if window.calendar.is_some())

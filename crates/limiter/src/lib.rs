@@ -32,7 +32,7 @@ mod tests;
 pub mod top;
 
 pub use applied::Applied;
-pub use decision::{RequestDecision, RequestError, ShownLimit, Status};
+pub use decision::{Burst, RequestDecision, RequestError, ShownLimit, Status};
 pub use denials::{Denial, DenialSample, Denials, rule_id};
 pub use inspect::{CountResult, CountedSpan, DescriptorState, HoldState, LeasedState, LimitState};
 pub use inspect::{Inspection, ReadState, ReservationState, ResetError};

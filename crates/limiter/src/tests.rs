@@ -426,7 +426,13 @@ fn headers_show_the_least_remaining_or_the_last_over_its_limit() {
         over_limit,
         quota,
         remaining,
-        limit: Some(ShownLimit { name: "", requests_per_unit: n, unit: None, unit_multiplier: 1 }),
+        limit: Some(ShownLimit {
+            name: "",
+            requests_per_unit: n,
+            unit: None,
+            unit_multiplier: 1,
+            burst: None,
+        }),
         ..Default::default()
     };
     let shown = |statuses: &[Status<'_>]| {

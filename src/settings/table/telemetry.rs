@@ -74,6 +74,9 @@ group! {
         address: Address = "localhost:8125";
         /// The protocol of the connection.
         protocol: statsd::Protocol = "tcp";
+        /// Whether `#`, `,`, `;`, `[` and `]` in names become `_`, as `:` and `|` do. At servers such as
+        /// statsd_exporter they start tags; envoyproxy/ratelimit sends them as they are.
+        replace_tag_characters: bool = "false";
     }
 }
 

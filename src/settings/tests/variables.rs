@@ -322,7 +322,9 @@ fn statsd_and_dogstatsd_have_their_options() {
     let [dog] = &options(&mogrifier)[..] else { panic!("one") };
     assert_eq!((dog.address.as_str(), dog.protocol), ("a:8125", Protocol::Udp));
     assert!(matches!(&dog.dialect, Dialect::DogStatsD(mogrifiers) if mogrifiers.len() == 2));
-    assert!(dog.statistics.local_cache);
+    assert!(dog.statistics.local_cache && !dog.replaces_tag_characters);
+    let replaced = options(&[("WEIR__METRICS__STATSD__REPLACE_TAG_CHARACTERS", "true")]);
+    assert!(replaced[0].replaces_tag_characters);
     let both = [&mogrifier[..], &[("USE_STATSD", "true"), ("STATSD_PROTOCOL", "udp")]].concat();
     assert_eq!(options(&both).len(), 2);
     assert_eq!(options(&both)[0].protocol, Protocol::Udp);
