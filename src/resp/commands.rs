@@ -84,7 +84,9 @@ impl Command {
             Command::PGet => Reduce::PGET.run(resp, arguments, replies).await,
         };
         if let Err(error) = replied {
-            if error.is_unreadable() {
+            use CommandError::{Count, Integer, Syntax, Text};
+            // Other errors are counted where they are found, or are not the client's.
+            if matches!(error, Count(_) | Integer | Syntax | Text) {
                 resp.rate_limit.count_unreadable(client, &error);
             }
             replies.error(&error.to_string());
@@ -111,19 +113,6 @@ enum CommandError {
     Span(String),
     #[error("ERR store unavailable")]
     Store,
-}
-
-impl CommandError {
-    /// Whether the arguments are not those of the command. Other errors are counted where they are found, or not the client's.
-    fn is_unreadable(&self) -> bool {
-        matches!(
-            self,
-            CommandError::Count(_)
-                | CommandError::Integer
-                | CommandError::Syntax
-                | CommandError::Text
-        )
-    }
 }
 
 impl From<RequestError> for CommandError {

@@ -41,7 +41,7 @@ fn encoded(value: &[u8]) -> String {
 }
 
 /// Returns whether a text is that of a value that is not UTF-8.
-#[inline]
+#[inline(always)]
 pub fn is_encoded(text: &str) -> bool {
     text.ends_with(END)
 }
