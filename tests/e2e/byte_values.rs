@@ -237,13 +237,17 @@ async fn budgets_and_the_redis_protocol_count_such_values() {
         id: id.into(),
         amount: 3,
     };
-    for (value, id, remaining) in [(&b"\xff"[..], "1", 0), (b"\xfe", "2", 0), (br"\xff", "3", 0)] {
-        let answer: pb::ReserveResponse =
-            call(weir.grpc, RESERVE, reserve(value, id)).await.unwrap();
-        assert_eq!(
-            (answer.code(), answer.statuses[0].remaining),
-            (pb::reserve_response::Code::Ok, remaining)
-        );
+    // A reservation takes half of a limit at most.
+    for (value, id) in [(&b"\xff"[..], "1"), (b"\xfe", "2"), (br"\xff", "3")] {
+        for remaining in [2, 1, 0] {
+            let id = format!("{id}-{remaining}");
+            let answer: pb::ReserveResponse =
+                call(weir.grpc, RESERVE, reserve(value, &id)).await.unwrap();
+            assert_eq!(
+                (answer.code(), answer.statuses[0].remaining),
+                (pb::reserve_response::Code::Ok, remaining)
+            );
+        }
     }
     let answer: pb::ReserveResponse =
         call(weir.grpc, RESERVE, reserve(b"\xff", "4")).await.unwrap();

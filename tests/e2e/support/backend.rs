@@ -116,7 +116,9 @@ impl Shared {
 /// Answers the one request of a connection, which has no body. `/slow` waits until it is released;
 /// `/tokens/7` returns the header `x-tokens: 7`, others 0; `/fails` returns 503 without the header.
 fn answer(mut stream: TcpStream, shared: &Shared) {
-    let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
+    // Envoy passes on headers of any bytes.
+    let text = |line: Vec<u8>| String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned();
+    let mut lines = BufReader::new(&stream).split(b'\n').map_while(Result::ok).map(text);
     let path = lines.next().and_then(|line| line.split(' ').nth(1).map(str::to_owned));
     if let (Some(path), true) = (path, lines.any(|line| line.is_empty())) {
         shared.see();

@@ -20,7 +20,7 @@ const MAX_TEXT_BYTES: usize = 1_024;
 const MAX_BYTES: usize = 4 << 10;
 const MAX_ID_BYTES: usize = 128;
 
-const ENTRY_MEMBERS: &[&str] = &["key", "value"];
+const ENTRY_MEMBERS: &[&str] = &["key", "value", "escaped"];
 const LIMIT_MEMBERS: &[&str] = &["n", "burst", "name", "rate"];
 
 /// When a control expires.

@@ -41,7 +41,7 @@ fn an_invalid_body_says_what_to_write() {
         (r#"{"domain":"d","action":"block"}"#, "`entries` is missing", "write the entries"),
         (
             r#"{"domain":"d","entries":[{"key":"a","value":"b","exact":true}],"action":"block"}"#,
-            "unknown field `exact`, expected `key` or `value`",
+            "unknown field `exact`, expected one of `key`, `value`, `escaped`",
             "write for instance {",
         ),
         (r#"{"domain":"d","entries":[]}"#, "`action` is missing", "block, allow or limit"),
