@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 mod controls;
+mod counts;
 mod denials;
 mod holds;
 mod inspect;
