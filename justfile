@@ -20,7 +20,7 @@ fmt:
 
 # Run clippy as .ci/run does
 lint:
-    cargo clippy --locked --all-targets --features testsuite -- -D warnings
+    cargo clippy --locked --workspace --all-targets --features testsuite -- -D warnings
 
 # Check licenses, duplicates, advisories and origins of dependencies (needs cargo-deny)
 deny:
@@ -28,12 +28,12 @@ deny:
 
 # Build the API documentation and open it
 doc:
-    cargo doc --no-deps --document-private-items --open
+    cargo doc --workspace --no-deps --document-private-items --open
 
 # Write the generated parts of docs/reference and of the chart
 update-docs:
-    UPDATE_DOCS=1 cargo test --lib docs
-    UPDATE_DOCS=1 cargo test --test repository chart_files
+    UPDATE_DOCS=1 cargo test --workspace --features testsuite --lib docs
+    UPDATE_DOCS=1 cargo test --workspace --features testsuite --test repository chart_files
 
 # Draw the pictures of docs/semantics.md
 update-pictures:
@@ -49,7 +49,7 @@ fuzz target="all" seconds="20":
 
 # Compare the instruction counts of a request with benches/instructions.txt
 instructions *args:
-    cargo bench --bench instructions -- {{ args }}
+    cargo bench --package weir-benches --bench instructions -- {{ args }}
 
 # Measure weir beside other servers: `just compare --quick cpu`
 compare *args:

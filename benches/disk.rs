@@ -2,9 +2,9 @@
 //! directory, the time to load it, and that it shrinks.
 //!
 //! ```text
-//! cargo bench --bench disk -- --latency              # 100 000 changed keys a second, for 20 s each
-//! cargo bench --bench disk -- --keys 50000000        # in memory about 2.7 GB
-//! cargo bench --bench disk -- --long-log             # one key with a log of 15 MB, saved every second
+//! cargo bench --package weir-benches --bench disk -- --latency              # 100 000 changed keys a second, for 20 s each
+//! cargo bench --package weir-benches --bench disk -- --keys 50000000        # in memory about 2.7 GB
+//! cargo bench --package weir-benches --bench disk -- --long-log             # one key with a log of 15 MB, saved every second
 //! ```
 
 use std::fs;

@@ -1,6 +1,6 @@
 //! Counts the instructions of a request, which detects regressions even on a busy machine.
 //!
-//! `cargo bench --bench instructions` runs each case under valgrind and compares it with
+//! `cargo bench --package weir-benches --bench instructions` runs each case under valgrind and compares it with
 //! `benches/instructions.txt`; `-- update` rewrites that file. An increase of more than 1 % fails the
 //! run. A decrease of more than 1 % asks for an update, so that the improvement is kept.
 
@@ -205,7 +205,8 @@ fn messages(descriptors: &[&str], keys: usize) -> Vec<Vec<u8>> {
 /// Decodes requests, decides, and encodes responses.
 fn decide(service: &Service, messages: &[Vec<u8>], requests: usize) {
     for message in messages.iter().cycle().take(requests) {
-        let Ok(sent) = service.decode(message) else { panic!("a good request") };
+        let mut texts = Vec::new();
+        let Ok(sent) = service.decode(message, &mut texts) else { panic!("a good request") };
         let mut descriptors = Descriptors::new();
         let request = sent.request(&mut descriptors);
         let answer = service.decide_now(request, None, &mut Holds::default(), encode_framed);
@@ -417,7 +418,7 @@ fn main() -> ExitCode {
             }
         },
         _ => {
-            eprintln!("usage: cargo bench --bench instructions [-- update]");
+            eprintln!("usage: cargo bench --package weir-benches --bench instructions [-- update]");
             ExitCode::from(64)
         }
     }

@@ -1,7 +1,7 @@
 //! CPU time per decision, of Redis and of this process, compared with the pipeline of INCRBY and EXPIRE
 //! that the reference sends. `-- quick` runs shorter, `-- only gcra` only the rules with that name.
 //!
-//! Pin both processes to one core: `taskset -c 1 cargo bench --bench redis`. Each figure is the median of
+//! Pin both processes to one core: `taskset -c 1 cargo bench --package weir-benches --bench redis`. Each figure is the median of
 //! five runs, which alternate with those of the pipeline.
 
 #[path = "../tests/support/redis.rs"]

@@ -98,6 +98,7 @@ fn limit(algorithm: Algorithm) -> Limit {
         requests_per_unit: 60,
         unit: Some(Unit::Minute),
         unit_multiplier: 1,
+        in_days: false,
         charge_denied: false,
         shadow_mode: false,
         algorithm,

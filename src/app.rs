@@ -13,22 +13,22 @@ mod tests;
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use futures_util::future::try_join_all;
 use tokio::sync::watch;
+use tracing::Level;
 
 use self::descriptors::Shares;
 use self::lifecycle::{Flushers, Lifecycle};
-use self::listeners::{Bound, DEBUG, GRPC, HTTP, Listener, METRICS};
+use self::listeners::{Bound, DEBUG, GRPC, HTTP, Listener, METRICS, Opening};
 use self::resp::RespListener;
 use self::store_health::{follow_store, report_controls};
 use self::stores::ConfiguredStore;
 use crate::health::Health;
 use crate::http::operators::{Access, ChangeLog, Sources};
 use crate::net::tls::{Certificates, Identities, TlsListeners};
-use crate::net::{Address, listen, listen_on_path};
+use crate::net::{Address, bind, bind_path};
 use crate::rls::service::{Protocol, RateLimit, Rules};
 use crate::rule_sources::loader::Loader;
 use crate::rule_sources::watch::QUIET_TIME;
@@ -46,6 +46,9 @@ use weir_store::Operations;
 use weir_telemetry::log::ActiveLevels;
 use weir_telemetry::metrics::{Metrics, ProcessMetrics};
 use weir_telemetry::reference::page::ReferencePage;
+
+/// How long a request to `/json` waits for the first rules.
+const MAX_JSON_WAIT: Duration = Duration::from_secs(1);
 
 /// The service, built but not running.
 pub struct App {
@@ -138,15 +141,23 @@ impl App {
         if limiter.store().is_ready() {
             health.store_answers();
         }
+        let waits = !(settings.is_xds() && *settings.health.force_start);
         let rate_limit = |protocol| {
-            RateLimit::new(limiter.clone(), rules.clone(), settings.service_options(protocol))
+            let options = settings.service_options(protocol);
+            let service = RateLimit::new(limiter.clone(), rules.clone(), options);
+            let max_wait = match protocol {
+                Protocol::Grpc => settings.client_timeout(),
+                Protocol::Http => MAX_JSON_WAIT,
+                Protocol::Resp => return service,
+            };
+            if waits { service.awaiting_rules(health.clone(), max_wait) } else { service }
         };
         let prometheus = &settings.metrics.prometheus;
         let prometheus = match prometheus.address.as_str() {
             "" => None,
             address => {
                 let setting = "metrics.prometheus.address";
-                let bound = Bound::new(&METRICS, settings, listen(address, setting)).await?;
+                let bound = Bound::new(&METRICS, settings, bind(address, setting)).await?;
                 Some((bound, prometheus.path.to_string()))
             }
         };
@@ -156,14 +167,14 @@ impl App {
         let resp = RespListener::bind(settings, rate_limit(Protocol::Resp)).await?;
         let max_resp = if resp.is_some() { *settings.resp.max_connections } else { 0 };
         let grpc = match &*settings.grpc.uds {
-            Some(path) => Bound::new(&GRPC, settings, listen_on_path(path, "grpc.uds")).await?,
+            Some(path) => Bound::new(&GRPC, settings, bind_path(path, "grpc.uds")).await?,
             None => {
-                let socket = listen(&settings.grpc.address, "grpc.address");
+                let socket = bind(&settings.grpc.address, "grpc.address");
                 Bound::new(&GRPC, settings, socket).await?
             }
         };
-        let http = listen(&settings.http.address, "http.address");
-        let debug = listen(&settings.debug.address, "debug.address");
+        let http = bind(&settings.http.address, "http.address");
+        let debug = bind(&settings.debug.address, "debug.address");
         let mut app = App {
             settings: settings.clone(),
             grpc,
@@ -254,8 +265,13 @@ impl App {
         self.listeners().map(|bound| Ok((bound.listener, bound.socket.address()?))).collect()
     }
 
-    /// Serves until `stop` resolves; then drains and stops, as the module `lifecycle` describes.
-    pub async fn run(mut self, stop: impl Future<Output = Stop>) -> anyhow::Result<()> {
+    /// Serves until `stop` resolves; then drains and stops, as the module `lifecycle` describes. Logs where it listens
+    /// at the level `announced`.
+    pub async fn run(
+        mut self,
+        stop: impl Future<Output = Stop>,
+        announced: Level,
+    ) -> anyhow::Result<()> {
         let (close, closed) = watch::channel(false);
         let Sources { limiter, top, controls, health, identities, .. } = &self.sources;
         let (limiter, top, controls) = (limiter.clone(), top.clone(), controls.clone());
@@ -282,12 +298,16 @@ impl App {
         // As with a store that is away: a failure policy answers without it.
         let needs_controls = !*settings.health.force_start && !limiter.store().is_ready();
         tokio::spawn(report_controls(controls.first_read(), health.clone(), needs_controls));
-        let servers = self.start(&closed).map_err(SetupError::unavailable)?;
+        let opening = Opening {
+            closed,
+            announced,
+            health: health.clone(),
+            after_first_load: !settings.is_xds(),
+        };
+        let servers = self.start(&opening).map_err(SetupError::unavailable)?;
         let ended = async {
             tokio::select! {
-                ended = try_join_all(servers) => {
-                    ended.map(drop).context("a thread failed: see the log")
-                }
+                ended = try_join_all(servers) => ended.map(drop),
                 error = limiter.store().load_error() => Err(SetupError::Unavailable(error).into()),
             }
         };

@@ -1,5 +1,6 @@
 //! The command line. `weir-tools` has most subcommands, in a file each.
 
+mod check;
 mod health;
 mod serve;
 #[cfg(test)]
@@ -17,10 +18,9 @@ use clap_complete::Shell;
 use crate::LONG_VERSION;
 use crate::settings::table::example;
 use weir_common::secret::without_any_login;
+use weir_tools::check::CheckArgs;
 use weir_tools::print::finish;
-use weir_tools::{
-    change, check, controls, diff, explain, hit, replay, state, test, top, unblock, why,
-};
+use weir_tools::{change, controls, diff, explain, hit, replay, state, test, top, unblock, why};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -70,7 +70,7 @@ enum Command {
     /// Check whether a running weir is ready, for probes and health checks of containers.
     Health(health::HealthArgs),
     /// Check rule files and print their rules.
-    Check(check::CheckArgs),
+    Check(CheckArgs),
     /// Compare rule files with the active rules of a running weir, or with other rule files.
     Diff(diff::DiffArgs),
     /// Show which rule a descriptor matches, and why.
@@ -123,7 +123,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     let fail = |error| without_logins(add_tip(error, &args)).exit();
     match parsed.unwrap_or_else(fail).command {
         Command::Serve(serve) => serve::run(serve, args.first().is_some_and(is_reference)),
-        Command::Check(args) => serve::check(args),
+        Command::Check(args) => check::run(args),
         Command::Diff(args) => diff::run(&args),
         Command::Health(args) => health::run(&args),
         Command::Explain(args) => explain::run(&args),

@@ -11,6 +11,8 @@ use weir_common::throttle::Throttle;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct State {
     rules: bool,
+    /// Whether the first rules were loaded, or rejected.
+    tried: bool,
     domain: bool,
     /// Whether the store has answered once.
     store: bool,
@@ -18,6 +20,8 @@ struct State {
     store_lost: bool,
     /// Whether the controls of all replicas are known.
     controls: bool,
+    /// Listeners for requests that do not listen yet.
+    opening: u8,
     draining: bool,
     closed: bool,
 }
@@ -114,7 +118,22 @@ impl Health {
     }
 
     pub fn rules_loaded(&self, domains: usize) {
-        self.update(|state| (state.rules, state.domain) = (true, domains > 0));
+        self.update(|state| (state.rules, state.tried, state.domain) = (true, true, domains > 0));
+    }
+
+    pub fn rules_rejected(&self) {
+        self.update(|state| state.tried = true);
+    }
+
+    /// Whether the first rules are neither loaded nor rejected yet.
+    pub fn awaits_rules(&self) -> bool {
+        !self.state.borrow().tried
+    }
+
+    /// Waits until the first rules are loaded or rejected, or the listeners are closed.
+    pub async fn first_load(&self) {
+        // The sender is `self`.
+        let _ = self.state.subscribe().wait_for(|state| state.tried || state.closed).await;
     }
 
     pub fn store_answers(&self) {
@@ -124,6 +143,15 @@ impl Health {
     /// Records whether the store can be reached, where health follows that.
     pub fn store_connected(&self, connected: bool) {
         self.update(|state| state.store_lost = !connected);
+    }
+
+    /// Records that a listener for requests is going to listen.
+    pub fn opening(&self) {
+        self.update(|state| state.opening += 1);
+    }
+
+    pub fn opened(&self) {
+        self.update(|state| state.opening = state.opening.saturating_sub(1));
     }
 
     /// Records that the service is about to stop, for good.
@@ -190,7 +218,8 @@ impl Health {
 }
 
 fn reasons(state: State, required: Required) -> Vec<NotServing> {
-    let no_rules = required.rules && !state.rules;
+    // They are loaded or rejected just before it listens.
+    let no_rules = required.rules && !state.rules || state.opening > 0;
     let reasons = [
         (state.draining, NotServing::Draining),
         (no_rules, NotServing::NoRules),
@@ -262,6 +291,19 @@ mod tests {
         health.store_answers();
         assert_eq!(texts(&health), ["controls are not read from redis yet"]);
         health.controls_read();
+        assert!(health.is_serving());
+    }
+
+    #[tokio::test]
+    async fn serves_once_its_listeners_listen() {
+        let health = Health::new(false, false);
+        health.store_answers();
+        (health.opening(), health.opening());
+        health.rules_loaded(1);
+        health.first_load().await;
+        health.opened();
+        assert_eq!(texts(&health), ["no rules are loaded"]);
+        health.opened();
         assert!(health.is_serving());
     }
 

@@ -2,7 +2,7 @@
 //!
 //! | file | task |
 //! | --- | --- |
-//! | `listen` | binds TCP and Unix sockets |
+//! | `listen` | binds TCP and Unix sockets, which listen later |
 //! | `accept` | accepts connections, opens them, and hands them to the threads that serve them |
 //! | `connections` | the open connections of a listener, and which one is evicted for a newcomer |
 //! | `stream` | a connection, plain or with TLS, and the deadline of writing |
@@ -25,7 +25,7 @@ pub use self::budget::{BudgetLimits, ConnectionBudget, MemoryBudget, Reservation
 pub use self::connections::{
     ConnectionCounts, ConnectionHandle, ConnectionLimits, Connections, ListenerMetrics,
 };
-pub use self::listen::{Address, BoundSocket, listen, listen_on_path};
+pub use self::listen::{Address, BoundSocket, bind, bind_path};
 pub use self::stream::{DetachedStream, Stream, TlsStream, WriteDeadline};
 
 /// The shortest interval between two log lines of one kind.

@@ -1,4 +1,4 @@
-//! Allocations of a look-up.
+//! Allocations of reading a request, and of a look-up.
 
 #[path = "support/allocator.rs"]
 mod allocator;
@@ -6,8 +6,36 @@ mod allocator;
 use std::fs;
 
 use allocator::allocations;
+use prost::Message;
+use weir::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use weir::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use weir::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use weir::rls::service::{Descriptors, RequestView};
 use weir_rules::source::Selection;
 use weir_rules::{Loaded, Options};
+
+#[test]
+fn to_read_valid_text_allocates_nothing() {
+    let read = |value: &str| {
+        let entry = Entry { key: "user".to_owned(), value: value.to_owned() };
+        let descriptor = RateLimitDescriptor { entries: vec![entry; 2], ..Default::default() };
+        let (domain, descriptors) = ("shop".to_owned(), vec![descriptor; 3]);
+        let message = RateLimitRequest { domain, descriptors, hits_addend: 0 }.encode_to_vec();
+        let mut sent = 0;
+        let count = allocations(|| {
+            let mut texts = Vec::new();
+            let view = RequestView::decode(&message, 256, &mut texts).unwrap();
+            sent = view.request(&mut Descriptors::new()).descriptors.len();
+        });
+        assert_eq!(sent, 3);
+        count
+    };
+    for value in ["ann", "", "äöü\u{fffd}\u{10ffff}", &"x".repeat(10_000)] {
+        assert_eq!(read(value), 0, "{value:.99}");
+    }
+    // Text that looks as that of bytes is encoded as they are.
+    assert!(read("\u{10ff7f}") > 0);
+}
 
 #[test]
 fn a_look_up_allocates_nothing() {

@@ -76,6 +76,7 @@ fn run(algorithm: Algorithm, numbers: &'static str) -> Run {
         requests_per_unit: N,
         unit: Some(Unit::Second),
         unit_multiplier: 10,
+        in_days: false,
         charge_denied: false,
         shadow_mode: false,
         algorithm,

@@ -140,8 +140,8 @@ fn asks(bench: &Bench, rule: &Rule) {
             descriptors: vec![descriptor],
             hits_addend: 0,
         };
-        let bytes = request.encode_to_vec();
-        let sent = RequestView::decode(&bytes, 1).expect("a request");
+        let (bytes, mut texts) = (request.encode_to_vec(), Vec::new());
+        let sent = RequestView::decode(&bytes, 1, &mut texts).expect("a request");
         let response = bench.answer(&sent).expect("an answer");
         assert_eq!(response.statuses.len(), 1);
     };

@@ -5,13 +5,6 @@ pub struct Descriptor {
     #[prost(message, repeated, tag = "1")]
     pub entries: ::prost::alloc::vec::Vec<Entry>,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Entry {
-    #[prost(string, tag = "1")]
-    pub key: ::prost::alloc::string::String,
-    #[prost(string, tag = "2")]
-    pub value: ::prost::alloc::string::String,
-}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ReserveRequest {
     #[prost(string, tag = "1")]

@@ -8,8 +8,8 @@
 //!
 //! | Phase | Health reports | Listeners | Ends |
 //! | --- | --- | --- | --- |
-//! | Starting | not serving | bound: clients queue | when all threads have started |
-//! | Serving | serving, once there are rules and the store has answered | open | at a signal to stop |
+//! | Starting | not serving | bound: connections are refused | when all threads have started |
+//! | Serving | serving, once there are rules and the store has answered | open; those of gRPC and of Redis clients after the first load of files | at a signal to stop |
 //! | Draining | not serving | open | after `drain.delay`; for [`Stop::Now`] once the store has answered what no request waits for |
 //! | Closing | not serving | closed; connections get GOAWAY | when all requests have ended, or [`FLUSH_TIME`] before `drain.timeout` |
 //! | Flushing | | | when the [`Flushers`] have ended, at the latest at `drain.timeout` |

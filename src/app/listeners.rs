@@ -1,15 +1,19 @@
 //! The listeners: what distinguishes them, and their sockets.
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context;
+use futures_util::future::BoxFuture;
 use tokio::sync::{oneshot, watch};
+use tracing::Level;
 
+use crate::health::Health;
 use crate::http::{MAX_OVERFLOW_CONNECTIONS, Server};
 use crate::net::tls::{Certificates, Handshakes};
 use crate::net::{
-    self, BoundSocket, ConnectionLimits, Connections, ListenerMetrics, Opener, Workers,
+    self, Address, BoundSocket, ConnectionLimits, Connections, ListenerMetrics, Opener, Workers,
 };
 use crate::settings::Settings;
 use weir_common::error::SetupError;
@@ -57,7 +61,28 @@ const fn http(name: &'static str, title: &'static str) -> Listener {
     }
 }
 
-/// A listener that is bound, but not served.
+/// What all listeners share.
+#[derive(Clone)]
+pub(super) struct Opening {
+    /// Turns true to close them.
+    pub closed: watch::Receiver<bool>,
+    /// The level of the lines about them in the log.
+    pub announced: Level,
+    pub health: Arc<Health>,
+    /// Whether those for requests listen only once the first rules are loaded or rejected. A management server may send
+    /// none for long, and probes use the gRPC port.
+    pub after_first_load: bool,
+}
+
+/// Resolves when the threads of a server have ended, or one has failed.
+pub(super) type Serving = BoxFuture<'static, anyhow::Result<()>>;
+
+/// Returns what resolves when a thread has ended.
+pub(super) fn serving(ended: oneshot::Receiver<()>) -> Serving {
+    Box::pin(async { ended.await.context("a thread failed: see the log") })
+}
+
+/// A listener that is bound, but neither listens nor is served.
 #[derive(Debug)]
 pub(super) struct Bound {
     pub listener: &'static Listener,
@@ -92,19 +117,60 @@ impl Bound {
         Ok(Opener { handshakes, timeout: self.timeout })
     }
 
-    /// Serves HTTP on a thread of its own, until `closed` becomes true. The receiver resolves when it has ended.
+    /// Listens, and logs where, with the host as it is configured and in the reference's words.
+    fn listen(&self, level: Level) -> anyhow::Result<()> {
+        self.socket.listen()?;
+        let (title, address) = (self.listener.title, self.socket.address()?);
+        match level {
+            Level::WARN => tracing::warn!("Listening for {title} on '{address}'"),
+            _ => tracing::info!("Listening for {title} on '{address}'"),
+        }
+        if let (true, Address::Tcp { host, port }) = (*self.listener == DEBUG, address) {
+            let is_here = matches!(host.as_str(), "" | "0.0.0.0" | "127.0.0.1" | "::" | "::1");
+            let host = if is_here { "localhost" } else { &host };
+            tracing::info!("for operators: open http://{host}:{port}");
+        }
+        Ok(())
+    }
+
+    /// Serves HTTP on a thread of its own.
     pub fn serve_http(
         self,
         router: axum::Router,
         connections: Arc<Connections>,
-        closed: &watch::Receiver<bool>,
-    ) -> anyhow::Result<oneshot::Receiver<()>> {
-        let server = Server { router, opener: self.opener(1)?, shutdown: closed.clone() };
+        opening: &Opening,
+    ) -> anyhow::Result<Serving> {
+        self.listen(opening.announced)?;
+        let server = Server { router, opener: self.opener(1)?, shutdown: opening.closed.clone() };
         let thread = format!("weir-{}", self.listener.name);
-        Ok(threads::start(&thread, move || async move {
+        let ended = threads::start(&thread, move || async move {
             let Some(listener) = register(self.socket) else { return };
             server.serve(listener, connections).await;
-        })?)
+        })?;
+        Ok(serving(ended))
+    }
+
+    /// Listens for requests, and calls `serve`. Until it listens, the system refuses connections, and health reports not
+    /// serving.
+    pub fn serve_requests(
+        self,
+        opening: &Opening,
+        serve: impl FnOnce(Bound) -> anyhow::Result<oneshot::Receiver<()>> + Send + 'static,
+    ) -> Serving {
+        let Opening { mut closed, announced, health, after_first_load } = opening.clone();
+        health.opening();
+        Box::pin(async move {
+            tokio::select! {
+                biased;
+                _ = closed.wait_for(|closed| *closed) => return Ok(()),
+                () = health.first_load(), if after_first_load => {}
+                () = ready(()), if !after_first_load => {}
+            }
+            let opened = self.listen(announced).and_then(|()| serve(self));
+            let opened = opened.map_err(SetupError::unavailable)?;
+            health.opened();
+            serving(opened).await
+        })
     }
 
     /// Accepts connections for `workers` until `closed` becomes true. Then calls `on_closed`, and ends when the last

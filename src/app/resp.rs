@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
-use super::listeners::{Bound, RESP};
+use super::listeners::{Bound, Opening, RESP, Serving};
 use super::stores::ConfiguredStore;
 use crate::net::token_file::{SecretKind, TokenFile};
-use crate::net::{ConnectionHandle, Connections, Stream, Workers, listen};
+use crate::net::{ConnectionHandle, Connections, Stream, Workers, bind};
 use crate::resp::{Resp, RespStats};
 use crate::rls::service::RateLimit;
 use crate::settings::Settings;
@@ -46,7 +46,7 @@ impl RespListener {
             resp = resp.refusing_at();
         }
         Ok(Some(RespListener {
-            bound: Bound::new(&RESP, settings, listen(address, "resp.address")).await?,
+            bound: Bound::new(&RESP, settings, bind(address, "resp.address")).await?,
             resp: Arc::new(resp),
         }))
     }
@@ -55,17 +55,16 @@ impl RespListener {
         self.resp.stats().clone()
     }
 
-    /// Starts the threads that serve it. The receiver resolves when they have ended.
-    pub fn start(
-        self,
+    /// Starts the workers that serve it.
+    pub fn start_workers(
+        &self,
         threads: usize,
         limiter: &Arc<Limiter<ConfiguredStore>>,
-        connections: Arc<Connections>,
-        closed: &watch::Receiver<bool>,
-    ) -> anyhow::Result<oneshot::Receiver<()>> {
+        draining: &watch::Receiver<bool>,
+    ) -> anyhow::Result<Workers> {
         let opener = self.bound.opener(threads)?;
-        let (resp, limiter, draining) = (self.resp.clone(), limiter.clone(), closed.clone());
-        let workers = Workers::start("weir-resp", threads, move || {
+        let (resp, limiter, draining) = (self.resp.clone(), limiter.clone(), draining.clone());
+        Workers::start("weir-resp", threads, move || {
             let (resp, draining, opener) = (resp.clone(), draining.clone(), opener.clone());
             let serve = move |socket: Stream, handle: Arc<ConnectionHandle>| {
                 let (resp, mut draining, opener) = (resp.clone(), draining.clone(), opener.clone());
@@ -82,11 +81,22 @@ impl RespListener {
             };
             let limiter = limiter.clone();
             (async move { limiter.store().connect().await }, serve)
-        })?;
-        let closed = closed.clone();
-        Ok(threads::start("weir-resp", move || async move {
-            tokio::spawn(self.resp.follow_password());
-            self.bound.accept_for(workers, connections, closed, || ()).await;
-        })?)
+        })
+    }
+
+    /// Accepts connections for `workers`.
+    pub fn serve(
+        self,
+        workers: Workers,
+        connections: Arc<Connections>,
+        opening: &Opening,
+    ) -> Serving {
+        let (closed, resp) = (opening.closed.clone(), self.resp);
+        self.bound.serve_requests(opening, |bound| {
+            Ok(threads::start("weir-resp", move || async move {
+                tokio::spawn(resp.follow_password());
+                bound.accept_for(workers, connections, closed, || ()).await;
+            })?)
+        })
     }
 }

@@ -3,10 +3,12 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
+use tonic::codec::CompressionEncoding;
 use tonic::service::Routes;
 
 use super::App;
+use super::listeners::{Opening, Serving};
 use crate::health::Health;
 use crate::http;
 use crate::http::clients::{self, Json, JsonOptions};
@@ -30,12 +32,9 @@ const MAX_SMALL_MESSAGE_BYTES: usize = 16 << 10;
 const MAX_BUDGET_MESSAGE_BYTES: usize = 8 << 10;
 
 impl App {
-    /// Starts all servers. They serve until `closed` becomes true; the receiver of each resolves when its requests
-    /// have ended.
-    pub(super) fn start(
-        self,
-        closed: &watch::Receiver<bool>,
-    ) -> anyhow::Result<Vec<oneshot::Receiver<()>>> {
+    /// Starts all servers. They serve until they are closed; each resolves when its requests have ended.
+    pub(super) fn start(self, opening: &Opening) -> anyhow::Result<Vec<Serving>> {
+        let closed = &opening.closed;
         let listeners = Arc::new(ListenerMetrics::default());
         self.metrics.add(listeners.clone());
         let (drain, draining) = watch::channel(false);
@@ -65,7 +64,8 @@ impl App {
         let resp = self.resp.map(|resp| {
             self.metrics.add(resp.stats());
             let connections = resp.bound.connections(self.shares.resp, &listeners);
-            resp.start(settings.threads(), &self.sources.limiter, connections, closed)
+            let workers = resp.start_workers(settings.threads(), &self.sources.limiter, closed)?;
+            anyhow::Ok(resp.serve(workers, connections, opening))
         });
         let pages = http::MetricsPages::new(self.metrics, self.reference_page);
         let sources = Arc::new(self.sources);
@@ -78,16 +78,18 @@ impl App {
         let main = clients::router(json, health, settings.http.metrics.then(|| pages.clone()));
         let mut servers = Vec::from_iter(resp.transpose()?);
         if let Some((bound, path, scrapers)) = prometheus {
-            servers.push(bound.serve_http(http::metrics(pages, path), scrapers, closed)?);
+            servers.push(bound.serve_http(http::metrics(pages, path), scrapers, opening)?);
         }
         // On a thread of its own, so that nothing delays it. Connections get GOAWAY when the listener is closed, or
         // their clients would connect to it again.
-        let (bound, closed_grpc) = (self.grpc, closed.clone());
-        servers.push(threads::start("weir-accept", move || {
-            bound.accept_for(workers, grpc, closed_grpc, move || _ = drain.send_replace(true))
-        })?);
-        servers.push(self.http.serve_http(main, http, closed)?);
-        servers.push(self.debug.serve_http(router, debug, closed)?);
+        let closed = closed.clone();
+        servers.push(self.grpc.serve_requests(opening, move |bound| {
+            Ok(threads::start("weir-accept", move || {
+                bound.accept_for(workers, grpc, closed, move || _ = drain.send_replace(true))
+            })?)
+        }));
+        servers.push(self.http.serve_http(main, http, opening)?);
+        servers.push(self.debug.serve_http(router, debug, opening)?);
         Ok(servers)
     }
 
@@ -115,6 +117,9 @@ impl App {
                 let (opener, ends) = (opener.clone(), Ends { client: socket.peer(), server });
                 async move {
                     let stream = opener.open(socket, &handle, &mut draining).await;
+                    let Some(stream) = stream else { return };
+                    let peer = ends.client;
+                    let stream = grpc.refuse_http1(stream, peer, &handle, &mut draining).await;
                     let Some(stream) = stream else { return };
                     grpc.serve(scheduler.throttle(stream), &handle, ends, draining).await;
                 }
@@ -152,7 +157,8 @@ fn grpc_routes<S: Store>(health: Arc<Health>, rate_limit: RateLimit<S>) -> anyho
     };
     let (v1, v1alpha) = (reflection().build_v1()?, reflection().build_v1alpha()?);
     let health = tonic_health::pb::health_server::HealthServer::new(HealthService::new(health));
-    let budget = BudgetServiceServer::new(BudgetService::new(rate_limit));
+    let budget = BudgetServiceServer::new(BudgetService::new(rate_limit))
+        .accept_compressed(CompressionEncoding::Gzip);
     let mut routes = Routes::builder();
     routes
         .add_service(budget.max_decoding_message_size(MAX_BUDGET_MESSAGE_BYTES))

@@ -31,15 +31,23 @@ pub(super) fn make(
     let (on_failure, replicas) = (*store.on_failure, *store.replicas);
     let guard_options = GuardOptions { on_failure, replicas, max_keys };
     if let Some(options) = settings.disk_options() {
+        let directory = options.path.display().to_string();
         let disk = DiskStore::open(clock.clone(), options, failures).map_err(setup_error)?;
+        tracing::info!(directory, "weir counts on disk, each replica by itself");
         let guard = Guard::new(disk, clock, guard_options);
         return Ok(ConfiguredStore::Disk(Box::new(guard)));
     }
     let Some((redis, per_second)) = settings.redis_options() else {
+        tracing::info!("weir counts in memory, each replica by itself");
         return Ok(ConfiguredStore::Memory(MemoryStore::new(clock, max_keys)));
     };
     redis.check()?;
     per_second.as_ref().map_or(Ok(()), |redis| redis.check())?;
+    tracing::info!(
+        servers = %redis.topology,
+        per_second = per_second.as_ref().map(|redis| redis.topology.to_string()),
+        "weir counts in redis, with all replicas that use it"
+    );
     // Both have the same files.
     let tls =
         std::iter::once(&redis).chain(&per_second).find_map(|redis| redis.access.tls.as_ref());

@@ -29,9 +29,6 @@ use weir_rules::source::Selection;
 use weir_telemetry::log::{self, Log, Queue};
 use weir_telemetry::otlp::Otlp;
 use weir_telemetry::statsd;
-use weir_tools::check::CheckArgs;
-use weir_tools::environment;
-use weir_tools::print::finish;
 
 /// Below this size of the address space, the allocator aborts the process when threads have taken the rest.
 const MIN_ADDRESS_SPACE_BYTES: u64 = 512 << 20;
@@ -116,36 +113,11 @@ pub fn run(args: ServeArgs, is_reference: bool) -> ExitCode {
 }
 
 /// Reads all settings, or returns their errors, a line each.
-fn load_settings(inputs: &Inputs) -> Result<Settings, String> {
+pub(super) fn load_settings(inputs: &Inputs) -> Result<Settings, String> {
     Settings::load(inputs).map_err(|errors| {
         let lines = errors.iter().map(|error| escape(&error.to_string()).into_owned());
         lines.collect::<Vec<_>>().join("\n")
     })
-}
-
-/// Checks the settings file that `weir check` names, if it does, and rules.
-pub fn check(mut args: CheckArgs) -> ExitCode {
-    if let Some(file) = args.settings.take() {
-        let inputs = Inputs { file: Some(file), env: environment(), ..Inputs::default() };
-        let settings = match load_settings(&inputs) {
-            Ok(settings) => settings,
-            Err(errors) => {
-                eprintln!("{errors}");
-                return ExitCode::FAILURE;
-            }
-        };
-        settings.warnings.iter().for_each(|detail| eprintln!("warning: {}", escape(detail)));
-        args.calendar_months = *settings.rules.calendar_months;
-        if args.paths.is_empty() {
-            args.paths = settings.rules.paths.to_vec();
-            args.rule_files.overlay.extend(settings.rules.overlay.to_vec());
-            args.rule_files.merge_domains |= *settings.rules.merge_domains;
-        }
-        if args.paths.is_empty() {
-            return finish(writeln!(std::io::stdout(), "ok: no rule files"), ExitCode::SUCCESS);
-        }
-    }
-    weir_tools::check::run(&args)
 }
 
 fn exit_code(error: &SetupError) -> ExitCode {
@@ -246,8 +218,9 @@ impl Parts<'_> {
             // Before the service listens: from then on a signal must drain it.
             let stop = stop_signal(self.log.queue().clone()).context("cannot wait for signals");
             let stop = stop.map_err(SetupError::unavailable)?;
+            let announced = self.announced;
             let app = self.start().await?;
-            app.run(stop).await
+            app.run(stop, announced).await
         });
         // A thread that reads rules may hang in a file system that does not respond.
         runtime.shutdown_background();
@@ -256,7 +229,7 @@ impl Parts<'_> {
 
     /// Builds the service and starts what follows rules and sends telemetry.
     async fn start(self) -> Result<App, SetupError> {
-        let Parts { settings, source, log, failures, otlp, announced } = self;
+        let Parts { settings, source, log, failures, otlp, .. } = self;
         let descriptors = raise_descriptor_limit();
         // The thread stays for the first work, such as loading rules.
         let thread = run_blocking(|| ()).await.context("cannot start a thread for slow work");
@@ -273,12 +246,10 @@ impl Parts<'_> {
             app.flush_at_end("statsd", exporter.finish());
         }
         let addresses = app.addresses().map_err(SetupError::unavailable)?;
-        announce(&addresses, announced);
         let poll = *settings.rules.poll;
         let context = WatchContext { poll, loader: app.loader(), metrics: watch_metrics };
         let files = |kind, selection| RuleFiles::new(kind, selection, &context);
         let overlay = settings.overlay_files().map(|paths| files(WatchKind::Overlay, paths));
-        // The service listens before it has rules.
         match source {
             RuleSource::Files(selection) => {
                 let http = http_address(settings, &addresses);
@@ -347,22 +318,6 @@ fn follow_files(files: Vec<RuleFiles>, rules: Rules, http: String) {
 fn announced_level(is_reference: bool) -> Level {
     let has_level = std::env::var_os("LOG_LEVEL").is_some_and(|level| !level.is_empty());
     if is_reference || has_level { Level::WARN } else { Level::INFO }
-}
-
-/// Logs where the service listens, with the hosts as they are configured and in the reference's words.
-fn announce(addresses: &[(&Listener, Address)], level: Level) {
-    for (listener, address) in addresses {
-        match level {
-            Level::WARN => tracing::warn!("Listening for {} on '{address}'", listener.title),
-            _ => tracing::info!("Listening for {} on '{address}'", listener.title),
-        }
-    }
-    let debug = addresses.iter().find(|(listener, _)| listener.title == "debug");
-    if let Some((_, Address::Tcp { host, port })) = debug {
-        let is_here = matches!(host.as_str(), "" | "0.0.0.0" | "127.0.0.1" | "::" | "::1");
-        let host = if is_here { "localhost" } else { host };
-        tracing::info!("for operators: open http://{host}:{port}");
-    }
 }
 
 /// Returns the body of a request to `/json` that the first rule with a limit matches.

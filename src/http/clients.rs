@@ -8,6 +8,7 @@ mod stats;
 
 use std::future::{Future, poll_fn};
 use std::io;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -135,6 +136,7 @@ struct Caller {
     may_settle: bool,
     errors: JsonErrors,
     trace: RequestTrace,
+    client: Option<SocketAddr>,
 }
 
 impl Json {
@@ -184,7 +186,7 @@ async fn answer(State((json, method)): State<(Arc<Json>, Method)>, request: Requ
         Method::ShouldRateLimit => (false, json.options.errors),
         _ => (json.options.access.has_write_token(&head.headers), JsonErrors::Detailed),
     };
-    let caller = Caller { method, may_settle, errors, trace };
+    let caller = Caller { method, may_settle, errors, trace, client: ends.client };
     let response = receive(&json, head.extensions.get(), caller, body).await;
     json.stats.record(method, started.elapsed(), ids);
     response
@@ -255,6 +257,9 @@ impl<S: Store> JsonWorker<S> {
         let answer = answer.unwrap_or_else(|failure| {
             let _entered = caller.trace.enter();
             failure.log(caller.method.path());
+            if let Failure::Invalid(error) = &failure {
+                self.rate_limit.count_unreadable(caller.client, error);
+            }
             failure.respond(caller.errors)
         });
         caller.trace.end_http(answer.status().as_u16());
@@ -269,6 +274,7 @@ impl<S: Store> JsonWorker<S> {
         permit: BufferPermit,
         holds: &mut Holds,
     ) -> Result<Response, Failure> {
+        self.rate_limit.first_rules(None).await;
         let size = u32::try_from(message.len().min(DECIDING_BYTES)).unwrap_or(u32::MAX);
         let _permit = self.deciding.acquire_many(size).await.map_err(|_| Failure::Internal)?;
         let (status, body) = match caller.method {
@@ -302,7 +308,8 @@ impl<S: Store> JsonWorker<S> {
         caller: &Caller,
         message: &[u8],
     ) -> Result<(StatusCode, Result<Vec<u8>, String>), Failure> {
-        let view = self.rate_limit.decode(message);
+        let mut texts = Vec::new();
+        let view = self.rate_limit.decode(message, &mut texts);
         let mut view = view.map_err(|error| Failure::Invalid(error.to_string()))?;
         view.set_span(caller.trace.span());
         let mut descriptors = Descriptors::new();

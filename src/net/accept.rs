@@ -37,12 +37,12 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Registers a bound socket with the current runtime.
+    /// Registers a socket that listens with the current runtime.
     pub fn attach(socket: BoundSocket) -> io::Result<Listener> {
         Ok(match socket {
-            BoundSocket::Tcp { socket, .. } => Listener::Tcp(TcpListener::from_std(socket)?),
+            BoundSocket::Tcp { socket, .. } => Listener::Tcp(TcpListener::from_std(socket.into())?),
             BoundSocket::Unix(socket, file) => {
-                Listener::Unix(UnixListener::from_std(socket)?, file)
+                Listener::Unix(UnixListener::from_std(socket.into())?, file)
             }
         })
     }

@@ -1,30 +1,29 @@
-//! Binds the sockets that clients connect to.
+//! Binds the sockets that clients connect to, and lets them listen.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 use anyhow::Context;
-use rustix::net::sockopt::set_ipv6_v6only;
-use tokio::net::{TcpListener, TcpSocket, UnixStream, lookup_host};
+use socket2::{Domain, SockAddr, Socket, Type};
+use tokio::net::{UnixStream, lookup_host};
 
 use super::stream::to_canonical;
 
 /// Connections that may wait to be accepted; the system limits it too (somaxconn). Beyond it, clients
 /// retry only after a second.
-const BACKLOG: u32 = 4_096;
+const BACKLOG: i32 = 4_096;
 
-/// A bound socket that no runtime knows yet.
+/// A bound socket that no runtime knows yet. Until it listens, the system refuses connections to it.
 #[derive(Debug)]
 pub enum BoundSocket {
     Tcp {
-        socket: std::net::TcpListener,
+        socket: Socket,
         /// The host as configured; empty for all addresses.
         host: String,
     },
-    Unix(UnixListener, UnixSocketFile),
+    Unix(Socket, UnixSocketFile),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,13 +40,24 @@ impl BoundSocket {
     pub fn address(&self) -> io::Result<Address> {
         Ok(match self {
             BoundSocket::Tcp { socket, host } => {
-                Address::Tcp { host: host.clone(), port: socket.local_addr()?.port() }
+                let address = socket.local_addr()?.as_socket();
+                let port = address.map(|address| address.port()).unwrap_or_default();
+                Address::Tcp { host: host.clone(), port }
             }
             BoundSocket::Unix(_, file) => Address::Unix(file.path.clone()),
         })
     }
 
-    /// Listens on a Unix socket. Replaces the file of a socket on which no process accepts.
+    /// Listens. Of two processes that have bound one port, only the first can.
+    pub fn listen(&self) -> anyhow::Result<()> {
+        let (BoundSocket::Tcp { socket, .. } | BoundSocket::Unix(socket, _)) = self;
+        socket.listen(BACKLOG).with_context(|| match self.address() {
+            Ok(address) => format!("cannot listen on {address}: stop what has taken it"),
+            Err(error) => format!("cannot listen: {error}"),
+        })
+    }
+
+    /// Binds a Unix socket. Replaces the file of a socket on which no process accepts.
     async fn unix(path: &Path) -> io::Result<BoundSocket> {
         let other = |message: &str| Err(io::Error::other(message.to_owned()));
         match std::fs::symlink_metadata(path) {
@@ -65,10 +75,11 @@ impl BoundSocket {
                 Err(error) => return Err(error.into()),
             },
         }
-        let listener = UnixListener::bind(path)?;
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.bind(&SockAddr::unix(path)?)?;
         let file = UnixSocketFile { path: path.to_owned(), id: id(path) };
-        listener.set_nonblocking(true)?;
-        Ok(BoundSocket::Unix(listener, file))
+        socket.set_nonblocking(true)?;
+        Ok(BoundSocket::Unix(socket, file))
     }
 }
 
@@ -81,7 +92,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// The file of a listening Unix socket, removed when this is dropped.
+/// The file of a Unix socket, removed when this is dropped.
 #[derive(Debug)]
 pub struct UnixSocketFile {
     path: PathBuf,
@@ -103,22 +114,21 @@ fn id(path: &Path) -> Option<(u64, u64)> {
     Some((metadata.dev(), metadata.ino()))
 }
 
-/// Listens on `address`, the value of `setting`, which errors name.
-pub async fn listen(address: &str, setting: &str) -> anyhow::Result<BoundSocket> {
-    let listener = match address.strip_prefix(':').and_then(|port| port.parse().ok()) {
-        Some(port) => on_all(port, bind),
+/// Binds `address`, the value of `setting`, which errors name.
+pub async fn bind(address: &str, setting: &str) -> anyhow::Result<BoundSocket> {
+    let socket = match address.strip_prefix(':').and_then(|port| port.parse().ok()) {
+        Some(port) => on_all(port, bind_to),
         None => on_any_of(address).await,
     };
-    // The thread that serves it registers it with its own runtime.
-    let socket = listener.and_then(TcpListener::into_std).with_context(|| {
+    let socket = socket.with_context(|| {
         format!("cannot listen on {address} ({setting}): choose another address or port")
     })?;
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host).to_owned();
     Ok(BoundSocket::Tcp { socket, host })
 }
 
-/// Listens on the Unix socket `path`, the value of `setting`, which errors name.
-pub async fn listen_on_path(path: &Path, setting: &str) -> anyhow::Result<BoundSocket> {
+/// Binds the Unix socket `path`, the value of `setting`, which errors name.
+pub async fn bind_path(path: &Path, setting: &str) -> anyhow::Result<BoundSocket> {
     BoundSocket::unix(path).await.with_context(|| {
         format!(
             "cannot listen on {} ({setting}): choose another path in a directory that weir may \
@@ -128,19 +138,19 @@ pub async fn listen_on_path(path: &Path, setting: &str) -> anyhow::Result<BoundS
     })
 }
 
-/// Listens on the first of the host's addresses that can be bound.
-async fn on_any_of(address: &str) -> io::Result<TcpListener> {
+/// Binds the first of the host's addresses that can be bound.
+async fn on_any_of(address: &str) -> io::Result<Socket> {
     let mut last = io::Error::new(io::ErrorKind::InvalidInput, "the host has no address");
     for address in lookup_host(address).await? {
-        match bind(address) {
-            Ok(listener) => return Ok(listener),
+        match bind_to(address) {
+            Ok(socket) => return Ok(socket),
             Err(error) => last = error,
         }
     }
     Err(last)
 }
 
-/// Listens on all addresses of IPv6 and IPv4, or of IPv4 alone if the system has no IPv6.
+/// Binds all addresses of IPv6 and IPv4, or of IPv4 alone if the system has no IPv6.
 fn on_all<T>(port: u16, bind: impl Fn(SocketAddr) -> io::Result<T>) -> io::Result<T> {
     use io::ErrorKind::{AddrInUse, PermissionDenied};
     match bind((Ipv6Addr::UNSPECIFIED, port).into()) {
@@ -152,32 +162,31 @@ fn on_all<T>(port: u16, bind: impl Fn(SocketAddr) -> io::Result<T>) -> io::Resul
     }
 }
 
-/// Listens on an address; on `[::]` over IPv4 too.
-fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+/// Binds an address; `[::]` over IPv4 too.
+fn bind_to(address: SocketAddr) -> io::Result<Socket> {
     let address = to_canonical(address);
-    let socket = match address {
-        SocketAddr::V4(_) => TcpSocket::new_v4()?,
-        SocketAddr::V6(_) => TcpSocket::new_v6()?,
-    };
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     if address.is_ipv6() {
         // The system's default (net.ipv6.bindv6only) must not decide.
-        set_ipv6_v6only(&socket, !address.ip().is_unspecified())?;
+        socket.set_only_v6(!address.ip().is_unspecified())?;
     }
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::ErrorKind;
     use std::net::{IpAddr, TcpStream};
+    use std::os::unix::net::UnixListener;
 
     use super::*;
     use crate::net::Listener;
 
     async fn bound(address: &str) -> (BoundSocket, u16) {
-        let bound = listen(address, "grpc.address").await.unwrap();
+        let bound = bind(address, "grpc.address").await.unwrap();
         match bound.address().unwrap() {
             Address::Tcp { port, .. } => (bound, port),
             Address::Unix(path) => panic!("{path:?}"),
@@ -200,6 +209,7 @@ mod tests {
                 return;
             }
             let (socket, port) = bound(address).await;
+            socket.listen().unwrap();
             let listener = Listener::attach(socket).unwrap();
             for ip in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
                 let client = TcpStream::connect((ip, port)).unwrap();
@@ -221,6 +231,7 @@ mod tests {
                 continue;
             }
             let (socket, port) = bound(address).await;
+            socket.listen().unwrap();
             assert!(TcpStream::connect((other, port)).is_err(), "{address}");
             let host = address.trim_end_matches('0');
             assert_eq!(socket.address().unwrap().to_string(), format!("{host}{port}"));
@@ -249,10 +260,37 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn connections_are_refused_until_the_socket_listens() {
+        let (socket, port) = bound("127.0.0.1:0").await;
+        let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).map(drop);
+        assert_eq!(connect().unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        socket.listen().unwrap();
+        connect().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("weir.sock");
+        let socket = BoundSocket::unix(&path).await.unwrap();
+        let connect = || std::os::unix::net::UnixStream::connect(&path).map(drop);
+        assert_eq!(connect().unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        socket.listen().unwrap();
+        connect().unwrap();
+    }
+
+    #[tokio::test]
+    async fn of_two_that_have_bound_a_port_the_second_cannot_listen() {
+        let (first, port) = bound("127.0.0.1:0").await;
+        let (second, _) = bound(&format!("127.0.0.1:{port}")).await;
+        first.listen().unwrap();
+        let error = second.listen().unwrap_err().to_string();
+        let wanted = format!("cannot listen on 127.0.0.1:{port}: stop what has taken it");
+        assert_eq!(error, wanted);
+    }
+
+    #[tokio::test]
     async fn only_sockets_without_a_process_are_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("weir.sock");
         let first = BoundSocket::unix(&path).await.unwrap();
+        first.listen().unwrap();
         let error = BoundSocket::unix(&path).await.unwrap_err().to_string();
         assert_eq!(error, "another process listens on it");
         drop(first);

@@ -106,6 +106,14 @@ impl Stream {
         Ok(!is_closed(self.as_fd()))
     }
 
+    /// Waits for the first bytes, and copies those that have arrived. Returns their number, 0 if the client has closed
+    /// the connection.
+    pub async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.readable().await?;
+        let (length, _) = recv(self.as_fd(), bytes, RecvFlags::PEEK | RecvFlags::DONTWAIT)?;
+        Ok(length)
+    }
+
     /// Takes the connection out of the current runtime.
     pub fn detach(self) -> io::Result<DetachedStream> {
         Ok(match self {

@@ -5,6 +5,8 @@ mod count;
 mod reduce;
 mod throttle;
 
+use std::net::SocketAddr;
+
 use self::reduce::Reduce;
 use super::Resp;
 use super::reply::Replies;
@@ -66,6 +68,7 @@ impl Command {
     pub async fn run<S: Store + States>(
         self,
         resp: &Resp<S>,
+        client: Option<SocketAddr>,
         arguments: &[&[u8]],
         replies: &mut Replies,
     ) {
@@ -81,6 +84,11 @@ impl Command {
             Command::PGet => Reduce::PGET.run(resp, arguments, replies).await,
         };
         if let Err(error) = replied {
+            use CommandError::{Count, Integer, Syntax, Text};
+            // Other errors are counted where they are found, or are not the client's.
+            if matches!(error, Count(_) | Integer | Syntax | Text) {
+                resp.rate_limit.count_unreadable(client, &error);
+            }
             replies.error(&error.to_string());
         }
     }
@@ -97,7 +105,7 @@ enum CommandError {
     Syntax,
     #[error("ERR AT needs store.redis.clock = caller, or a store that is not Redis")]
     At,
-    #[error("ERR arguments must be UTF-8")]
+    #[error("ERR the domain and keys must be UTF-8")]
     Text,
     #[error("ERR {0}")]
     Request(RequestError),

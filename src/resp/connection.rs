@@ -216,6 +216,9 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
                 Ok(None) => break,
                 Err(error) => {
                     self.resp.stats.protocol_errors.inc();
+                    if error != ProtocolError::TooLarge {
+                        self.resp.rate_limit.count_unreadable(self.peer, &error);
+                    }
                     self.wait_for(&mut waiting).await;
                     let error = match error {
                         ProtocolError::TooLarge if !is_authenticated => {
@@ -252,7 +255,7 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
         match after {
             // A store may turn immediate while earlier requests still wait for it.
             After::Run(command) if waiting.is_empty() && self.resp.rate_limit.is_immediate() => {
-                command.run(self.resp, &words[1..], &mut self.replies).await;
+                command.run(self.resp, self.peer, &words[1..], &mut self.replies).await;
             }
             After::Run(command) => {
                 runs_alone = command.runs_alone();
@@ -263,9 +266,10 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
                 let in_store = self.resp.decision_bytes
                     + ARGUMENT_BYTES * words.len()
                     + LENGTH_FACTOR * request.length;
-                let (resp, mut replies) = (self.resp, Replies::new(self.replies.version));
+                let (resp, peer) = (self.resp, self.peer);
+                let mut replies = Replies::new(self.replies.version);
                 let run = Box::pin(async move {
-                    command.run(resp, &words[1..], &mut replies).await;
+                    command.run(resp, peer, &words[1..], &mut replies).await;
                     replies
                 });
                 self.make_room(size_of_val(&*run) + in_store, waiting).await?;

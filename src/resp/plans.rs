@@ -29,6 +29,7 @@ impl Throttle {
             requests_per_unit: self.count,
             unit: None,
             unit_multiplier: 1,
+            in_days: false,
             charge_denied: false,
             shadow_mode: false,
             algorithm: Algorithm::Gcra(gcra.ok()?),

@@ -10,6 +10,10 @@ mod calls;
 mod client_wait;
 mod connection;
 mod fairness;
+mod gzip;
+mod http1;
+mod refused;
+mod resets;
 mod stats;
 mod tonic_bridge;
 
@@ -20,12 +24,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tonic::service::Routes;
 
 use self::call::{CallContext, CallTimer};
 pub use self::fairness::ReadScheduler;
 use self::fairness::ThrottledIo;
+pub use self::gzip::Inflater;
 pub use self::stats::GrpcStats;
 use crate::net::{BudgetLimits, ConnectionBudget, ConnectionHandle, MemoryBudget};
 use crate::rls::service::RateLimit;
@@ -116,6 +121,8 @@ impl<S: Store> Grpc<S> {
             timer: CallTimer::new(self.stats.clone()),
             ends,
             tonic_calls: Arc::default(),
+            scheduler: turn.scheduler().clone(),
+            inflating: Mutex::default(),
         };
         let mut served = pin!(connection::serve(Arc::new(shared), io, handle, shutdown));
         poll_fn(|cx| {

@@ -14,13 +14,16 @@ pub use permissions::{Permissions, Protocol};
 pub use response::{encode_framed, encode_message};
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::time::{Instant, timeout};
 use tonic::{Code, Status};
 
+use crate::health::Health;
 use weir_api::headers::HeaderOptions;
 use weir_limit::{Micros, Op, Plan};
 use weir_limiter::controls::ActiveRules;
@@ -69,6 +72,15 @@ pub struct RateLimit<S> {
     limiter: Arc<Limiter<S>>,
     rules: Rules,
     options: Arc<Options>,
+    first_rules: Option<FirstRules>,
+}
+
+/// Lets requests wait until the first rules are loaded or rejected.
+#[derive(Clone, Debug)]
+struct FirstRules {
+    health: Arc<Health>,
+    /// The wait of requests whose callers have no timeout.
+    max_wait: Duration,
 }
 
 impl<S> Clone for RateLimit<S> {
@@ -77,13 +89,32 @@ impl<S> Clone for RateLimit<S> {
             limiter: self.limiter.clone(),
             rules: self.rules.clone(),
             options: self.options.clone(),
+            first_rules: self.first_rules.clone(),
         }
     }
 }
 
 impl<S: Store> RateLimit<S> {
     pub fn new(limiter: Arc<Limiter<S>>, rules: Rules, options: Options) -> RateLimit<S> {
-        RateLimit { limiter, rules, options: Arc::new(options) }
+        RateLimit { limiter, rules, options: Arc::new(options), first_rules: None }
+    }
+
+    /// Lets requests wait for the first rules: those without a timeout for up to `max_wait`.
+    pub fn awaiting_rules(self, health: Arc<Health>, max_wait: Duration) -> RateLimit<S> {
+        RateLimit { first_rules: Some(FirstRules { health, max_wait }), ..self }
+    }
+
+    /// Waits for the first rules, if requests do and have to. Returns what is left of the caller's timeout.
+    pub async fn first_rules(&self, left: Option<Duration>) -> Option<Duration> {
+        let waits = |first: &&FirstRules| first.health.awaits_rules();
+        let Some(FirstRules { health, max_wait }) = self.first_rules.as_ref().filter(waits) else {
+            return left;
+        };
+        let started = Instant::now();
+        let wait = left.map_or(*max_wait, |left| left.saturating_sub(RETURN_MARGIN));
+        // On the heap: requests seldom wait, and all would have room for it.
+        let _ = timeout(wait, Box::pin(health.first_load())).await;
+        left.map(|left| left.saturating_sub(started.elapsed()))
     }
 
     /// Whether [`decide_now`](Self::decide_now) nearly always answers: a hint that saves a useless attempt.
@@ -91,9 +122,19 @@ impl<S: Store> RateLimit<S> {
         self.limiter.store().is_immediate()
     }
 
-    /// Decodes a request. Descriptors beyond the allowed number are only counted.
-    pub fn decode<'a>(&self, message: &'a [u8]) -> Result<RequestView<'a>, DecodeError> {
-        RequestView::decode(message, self.limiter.max_descriptors())
+    /// Decodes a request. Descriptors beyond the allowed number are only counted. `texts` gets those of values that are
+    /// not UTF-8.
+    pub fn decode<'a>(
+        &self,
+        message: &'a [u8],
+        texts: &'a mut Vec<String>,
+    ) -> Result<RequestView<'a>, DecodeError> {
+        RequestView::decode(message, self.limiter.max_descriptors(), texts)
+    }
+
+    /// Counts a message of a client that cannot be understood.
+    pub fn count_unreadable(&self, client: Option<SocketAddr>, error: &dyn fmt::Display) {
+        self.limiter.count_unreadable(client.map(|client| client.ip()), error);
     }
 
     /// Decides a request by the active rules, and passes the decision to `then`, such as [`encode_framed`]. `timeout` is
@@ -126,6 +167,10 @@ impl<S: Store> RateLimit<S> {
             return Some(Err(error));
         }
         let rules = self.rules.load();
+        let waits = |first: &FirstRules| first.health.awaits_rules();
+        if rules.is_none() && self.first_rules.as_ref().is_some_and(waits) {
+            return None;
+        }
         let budget = store_budget(self.options.budget, timeout);
         let then = |decision: &RequestDecision<'_>| then(&request, decision, &self.options);
         let decided = self.limiter.decide_now(rules.as_deref(), &request, budget, holds, then);
@@ -320,6 +365,30 @@ mod tests {
         for bad in ["", "m", "20", "20x", "999999999m", "-1m", " 1m"] {
             assert_eq!(parse_timeout(bad.as_bytes()), None, "{bad}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_wait_for_the_first_rules_within_their_timeout() {
+        let health = Arc::new(Health::new(true, false));
+        let store =
+            weir_store::memory::MemoryStore::new(weir_common::clock::SystemClock::new(), 1_000);
+        let limiter = Arc::new(Limiter::new(store, Default::default()));
+        let service = RateLimit::new(limiter, Rules::default(), Options::default());
+        let waits = async |service: &RateLimit<_>, timeout| {
+            let started = Instant::now();
+            (service.first_rules(timeout).await, started.elapsed())
+        };
+        assert_eq!(waits(&service, Some(ms(50))).await, (Some(ms(50)), ms(0)), "unless asked to");
+        let service = service.awaiting_rules(health.clone(), ms(1_000));
+        assert_eq!(waits(&service, None).await, (None, ms(1_000)));
+        assert_eq!(waits(&service, Some(ms(50))).await, (Some(ms(3)), ms(47)));
+        let rejected = async {
+            tokio::time::sleep(ms(20)).await;
+            health.rules_rejected();
+        };
+        let (waited, ()) = tokio::join!(waits(&service, Some(ms(50))), rejected);
+        assert_eq!(waited, (Some(ms(30)), ms(20)));
+        assert_eq!(waits(&service, None).await, (None, ms(0)), "not again");
     }
 
     const fn ms(millis: u64) -> Duration {

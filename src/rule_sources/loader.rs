@@ -18,7 +18,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -67,6 +67,7 @@ pub struct Loader {
     /// Files whose newest versions are not used, by who reads them.
     unsettled: Mutex<BTreeMap<&'static str, Vec<Unsettled>>>,
     source: Mutex<serde_json::Value>,
+    lost: Mutex<Option<StreamLost>>,
     reloads: broadcast::Sender<Reload>,
     loaded_line: LogLine,
     rejected_line: LogLine,
@@ -107,6 +108,14 @@ impl From<Vec<Resource>> for Present {
     fn from(resources: Vec<Resource>) -> Present {
         Present::Resources(resources)
     }
+}
+
+/// There is no stream from the management server.
+#[derive(Clone, Debug)]
+pub struct StreamLost {
+    pub since: Instant,
+    /// Why the last attempt failed.
+    pub reason: String,
 }
 
 /// Why a set is not loaded.
@@ -171,6 +180,8 @@ impl LogLine {
 struct LoadStatus {
     /// When the active rules were loaded, and their numbers.
     loaded: Option<(SystemTime, Summary)>,
+    /// The warnings about the active rules, in full.
+    warnings: Arc<str>,
     /// What the active rules changed; none for the first rules.
     changes: Option<Changes>,
     /// The newest set, if it was rejected.
@@ -241,6 +252,7 @@ impl Loader {
             loaded_late,
             unsettled,
             source: Mutex::new(json!({ "kind": "files" })),
+            lost: Mutex::default(),
             reloads: broadcast::Sender::new(MAX_WAITING),
             loaded_line,
             rejected_line,
@@ -252,9 +264,15 @@ impl Loader {
         Problems::new(self.options.max_problems)
     }
 
-    /// Sets the state of the source, which [`status`](Self::status) includes.
-    pub fn set_source(&self, source: serde_json::Value) {
+    /// Sets the state of the source, which [`status`](Self::status) includes, and whether there is no stream from it.
+    pub fn set_source(&self, source: serde_json::Value, lost: Option<StreamLost>) {
         *self.source.lock() = source;
+        *self.lost.lock() = lost;
+    }
+
+    /// Returns since when there is no stream from the management server, if rules come from one.
+    pub fn stream_lost(&self) -> Option<StreamLost> {
+        self.lost.lock().clone()
     }
 
     pub fn has_rules(&self) -> bool {
@@ -350,6 +368,7 @@ impl Loader {
                 status.present = None;
             }
             drop(status);
+            self.health.rules_rejected();
             self.announce(Reloaded::Rules, Err(&problems));
             let set = Present::from(loaded.files);
             if source.is_present() {
@@ -366,6 +385,7 @@ impl Loader {
         };
         drop(previous);
         let has_lists = !loaded.lists.is_empty();
+        let warnings = loaded.render(loaded.listed(Severity::Warning));
         self.set_lists(source, loaded.lists, is_good);
         let is_kept = self.overlay.is_some() || has_lists && source != UpdateSource::Files;
         *self.present.lock() = is_kept.then(|| Present::from(loaded.files));
@@ -378,6 +398,7 @@ impl Loader {
         let changes = before.as_ref().map(|before| Changes::from(&compare(before, &active)));
         let mut status = self.status.lock();
         (status.loaded, status.present) = (Some((now, summary)), None);
+        status.warnings = warnings.into();
         if !source.is_present() {
             status.newest = None;
             *self.rejected.lock() = None;
@@ -448,6 +469,7 @@ impl Loader {
                 "files": summary.files,
                 "domains": summary.domains,
                 "rules": summary.rules,
+                "warnings": &*status.warnings,
                 "changes": status.changes,
             })),
             "overlay": self.overlay.as_ref().map(|overlay| overlay.status(age)),

@@ -6,6 +6,7 @@ use super::table::{SettingGroup, TlsSettings};
 use super::{SettingError, Settings};
 use crate::http::operators::AccessOptions;
 use crate::net::tls::Options;
+use weir_common::secret::without_login;
 
 impl Settings {
     pub fn tls_options(&self, listener: &'static str) -> Option<Options> {
@@ -65,7 +66,8 @@ impl Settings {
         if let Some(bad) = debug.allowed_hosts.iter().find(|host| !is_host(host)) {
             let help = "write names or addresses without scheme, port and brackets, such as \
                         weir.example.com";
-            errors.push(debug.allowed_hosts.error(&format!("has {bad:?}"), help));
+            let message = format!("has {:?}", without_login(bad));
+            errors.push(debug.allowed_hosts.error(&message, help));
         }
     }
 }

@@ -43,6 +43,7 @@ impl Settings {
             max_series: *self.metrics.max_series,
             near_limit_ratio: Some(*self.metrics.near_limit_ratio),
             calendar_months: *self.rules.calendar_months,
+            replace_dots: *self.metrics.replace_dots,
             lists: match *self.rules.source {
                 RulesSource::Files => Lists::BesideRules,
                 RulesSource::Xds => Lists::InDirectory(self.rules.values_dir.clone()),
@@ -81,16 +82,25 @@ impl Settings {
         self.rules.values_dir.clone().map(Selection::of)
     }
 
-    /// Returns the reference's directories and prefix of file names, if they are asked for: a file
-    /// that only repeats the defaults does not ask for them.
-    fn runtime_directories(&self) -> Option<(Vec<PathBuf>, Option<String>)> {
-        let runtime = &self.rules.runtime;
+    /// Returns the settings that ask for the reference's directories, each with its origin. A file that only repeats the
+    /// defaults does not ask for them.
+    pub fn runtime_origins(&self) -> Vec<String> {
         let mut entries = Vec::new();
-        runtime.list(&mut entries);
-        let mut asked = entries.iter().filter(|entry| {
+        self.rules.runtime.list(&mut entries);
+        entries.retain(|entry| {
             entry.text != entry.setting.default || entry.origin.starts_with("RUNTIME_")
         });
-        asked.next()?;
+        let shown =
+            entries.iter().map(|entry| format!("{} ({})", entry.setting.name, entry.origin));
+        shown.collect()
+    }
+
+    /// Returns the reference's directories and prefix of file names, if they are asked for.
+    fn runtime_directories(&self) -> Option<(Vec<PathBuf>, Option<String>)> {
+        let runtime = &self.rules.runtime;
+        if self.runtime_origins().is_empty() {
+            return None;
+        }
         let root = runtime.root.clone();
         let root = root.unwrap_or_else(|| reference::DEFAULT_RUNTIME_ROOT.into());
         // Joining a path with a leading slash would replace the root.
@@ -104,7 +114,7 @@ impl Settings {
 
     pub fn xds_options(&self) -> Option<xds::Options> {
         let xds = &self.rules.xds;
-        (*self.rules.source == RulesSource::Xds).then(|| xds::Options {
+        self.is_xds().then(|| xds::Options {
             url: xds.url.to_string().into(),
             node_id: xds.node_id.to_string(),
             node_metadata: xds.node_metadata.to_vec(),
@@ -232,6 +242,11 @@ impl Settings {
         let (disk, max_keys) = (&self.store.disk, *self.store.memory.max_keys);
         let path = disk.path.clone().filter(|_| *self.store.kind == StoreKind::Disk)?;
         Some(weir_store::disk::Options { path, sync: *disk.sync, max_keys })
+    }
+
+    /// Whether rules come from a management server.
+    pub fn is_xds(&self) -> bool {
+        *self.rules.source == RulesSource::Xds
     }
 
     /// Whether health reports not serving until rules are loaded.

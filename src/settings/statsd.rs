@@ -34,6 +34,7 @@ impl Settings {
             dialect,
             interval: *metrics.flush_interval,
             statistics: self.statistic_options(),
+            replaces_tag_characters: *metrics.statsd.replace_tag_characters,
         };
         let mut all = Vec::new();
         if *metrics.disable_push {

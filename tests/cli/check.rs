@@ -244,7 +244,7 @@ fn duplicates_are_reported_with_both_positions() {
    |         ^
   note: the first is at ./a.yaml:1:9
   help: another file has this domain: rename one, or merge domains (setting rules.merge_domains, \
-MERGE_DOMAIN_CONFIG)
+MERGE_DOMAIN_CONFIG; in commands --merge-domains)
 2 errors, 0 warnings
 ";
     assert_eq!(ran.err, wanted);
@@ -554,4 +554,69 @@ fn a_settings_file_is_checked_with_the_rules_that_it_names() {
     let ran = check(path, &["--settings", "missing.toml"]);
     assert!(ran.code == Some(1) && ran.err.contains("missing.toml"), "{}", ran.err);
     assert_eq!(check(path, &[]).code, Some(2));
+}
+
+#[test]
+fn the_layout_of_the_reference_is_checked_as_it_is_served() {
+    let directory = directory(&[
+        ("run/config/shop.yaml", GOOD),
+        ("run/config/x.json", "{\"domain\": \"x\", \"descriptors\": [{\"kye\": \"a\"}]}"),
+        ("run/config/more", "domain: shop\n"),
+    ]);
+    let path = directory.path();
+    let with = |env: &[(&str, &str)], args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.envs(env.iter().copied());
+        run(command, path, args)
+    };
+    let runtime = [("RUNTIME_ROOT", "run"), ("MERGE_DOMAIN_CONFIG", "true")];
+    let note = "note: rules are those of rules.runtime.root (RUNTIME_ROOT)\n";
+    let ran = with(&runtime, &[]);
+    assert_eq!(ran.code, Some(1), "{}", ran.out);
+    assert!(ran.err.starts_with(&format!("{note}run/config/x.json:1:")), "{}", ran.err);
+    fs::write(path.join("run/config/x.json"), "{\"domain\": \"x\"}").unwrap();
+    let ran = with(&runtime, &[]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), note));
+    assert!(ran.out.ends_with("ok: 3 rules in 2 domains of 3 files, 0 warnings\n"), "{}", ran.out);
+    let ran = with(&runtime[..1], &[]);
+    assert!(ran.code == Some(1) && ran.err.contains("duplicate domain 'shop'"), "{}", ran.err);
+    assert!(ran.err.contains("in commands --merge-domains"), "{}", ran.err);
+    // Named rules win.
+    let ran = with(&runtime, &["run"]);
+    let notes = "note: rules are named, ignoring rules.runtime.root (RUNTIME_ROOT)\n\
+                 note: no rule files, skipped: run/config/more, run/config/x.json\n";
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), notes));
+    let ran = with(&[("MERGE_DOMAIN_CONFIG", "1")], &["run/config/shop.yaml", "run/config/more"]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+    // Invalid variables of the service do not matter, those about rules do.
+    assert_eq!(with(&[("GRPC_PORT", "x"), ("HOST", "")], &["run"]).code, Some(0));
+    let ran = with(&[("MERGE_DOMAIN_CONFIG", "maybe")], &["run"]);
+    assert!(ran.code == Some(1) && ran.err.starts_with("MERGE_DOMAIN_CONFIG"), "{}", ran.err);
+}
+
+#[test]
+fn skipped_files_are_named_but_not_lists() {
+    let rules = "domain: d\ndescriptors: [{ key: a, values_file: a.txt, rate: 1/d }]\n";
+    let manifest = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{ name: m }}\ndata:\n  r.yaml: |\n    {}\n  \
+         a.txt: x\n  b.json: '{{}}'\n",
+        rules.trim_end().replace('\n', "\n    ").replace("domain: d", "domain: e"),
+    );
+    let directory = directory(&[
+        ("rules/r.yaml", rules),
+        ("rules/a.txt", "x\n"),
+        ("rules/README.md", ""),
+        ("rules/.git/config", ""),
+        ("rules/r.test.yaml", "tests: []\n"),
+        ("rules/o.overlay.yaml", "patches: []\n"),
+        ("m.yaml", &manifest),
+    ]);
+    let ran = check(directory.path(), &["rules", "m.yaml"]);
+    let note =
+        "note: no rule files, skipped: m.yaml#m/b.json, rules/README.md, rules/o.overlay.yaml\n";
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), note));
+    let overlay = ["rules", "--overlay", "rules/o.overlay.yaml", "--output", "json"];
+    let ran = check(directory.path(), &overlay);
+    let json: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(json["skipped"], serde_json::json!(["rules/README.md"]), "{}", ran.err);
 }

@@ -1,5 +1,6 @@
 //! `weir check --envoy`: what it finds in configurations of Envoy.
 
+mod charges_and_clusters;
 mod paths_and_domains;
 
 use std::fs;

@@ -34,6 +34,12 @@ descriptors:
     rate_limit: { unit: day, requests_per_unit: 9 }
     reserve: { id: id, settle: end }
     lease: false
+  - key: method
+    values: [GET, HEAD]
+    share_threshold: true
+    rate_limit: { unit: day, requests_per_unit: 9 }
+  - key: method
+    rate_limit: { unit: day, requests_per_unit: 5 }
 ";
 
 fn explain(args: &[&str]) -> (Option<i32>, String, String) {
@@ -56,6 +62,22 @@ fn text(descriptors: &[&str]) -> (Option<i32>, String) {
     let (code, out, err) = explain(&[&["shop.yaml", "-d", "shop"], descriptors].concat());
     assert_eq!(err, "");
     (code, out)
+}
+
+#[test]
+fn the_name_of_a_list_is_explained() {
+    let (code, out) = text(&["method=@values"]);
+    assert_eq!(
+        (code, out.lines().take(3).collect::<Vec<_>>().join("\n").as_str()),
+        (
+            Some(0),
+            "shop: method=@values\n  method=@values matches 'method' (shop.yaml:33:10) by its key alone\n    \
+             its value is the name of 'method_@values', but not in that list"
+        )
+    );
+    assert!(out.contains("key:    weir:{shop|method=@values/}f86400"), "{out}");
+    let (_, out) = text(&["method=GET"]);
+    assert!(!out.contains("is the name of") && out.contains("method=@values}f86400"), "{out}");
 }
 
 #[test]

@@ -106,6 +106,22 @@ fn an_invalid_overlay_is_reported_with_the_problems_of_the_rules() {
 }
 
 #[test]
+fn warnings_about_an_overlay_file_are_shown_without_an_error() {
+    let (_, directory) = examples();
+    let overlay =
+        "patches:\n- match: { domain: shop }\n  set: { requests_per_unit: 7 }\n---\npatches: []\n";
+    fs::write(directory.path().join("warned.overlay.yaml"), overlay).unwrap();
+    let rules = "domain: shop\ndescriptors:\n- { key: a, rate: 1/s }\n";
+    fs::write(directory.path().join("shop.yaml"), rules).unwrap();
+    let (code, printed) =
+        run(directory.path(), "weir check shop.yaml --overlay warned.overlay.yaml");
+    assert_eq!(code, Some(0), "{printed}");
+    let warning =
+        "warned.overlay.yaml:5:1: warning: only the first YAML document of a file is read";
+    assert!(printed.contains(warning) && printed.contains(", 1 warning\n"), "{printed}");
+}
+
+#[test]
 fn the_json_has_the_problems_of_the_overlay() {
     let (_, directory) = examples();
     let (code, printed) =

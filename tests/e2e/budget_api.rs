@@ -7,12 +7,14 @@ use std::net::SocketAddr;
 use std::process::Command;
 
 use serde_json::{Value, json};
+use tonic::codec::CompressionEncoding;
 use tonic::{Code as Status, Response};
 use weir::proto::weir::budget::v1 as pb;
 use weir::proto::weir::budget::v1::budget_service_client::BudgetServiceClient;
 use weir::proto::weir::budget::v1::reserve_response::Code;
 use weir::proto::weir::budget::v1::settle_response::Result as Settled;
 
+use crate::connections::{connect, framed_request, send};
 use crate::support::api::channel;
 use crate::support::files::read;
 use crate::support::markdown::{blocks_of, file_name};
@@ -44,7 +46,7 @@ enum Client {
 type Reserved = (Code, Vec<(Code, u32, u32)>);
 
 fn some(of: &[&str]) -> Vec<pb::Descriptor> {
-    let entry = |key: &&str| pb::Entry { key: (*key).to_owned(), value: "x".to_owned() };
+    let entry = |key: &&str| pb::Entry { key: (*key).to_owned(), value: "x".into() };
     of.iter().map(|key| pb::Descriptor { entries: vec![entry(key)] }).collect()
 }
 
@@ -434,4 +436,23 @@ fn the_examples_of_the_document_work_as_pasted() {
     let (_, shown) = program.split_once("prints:\n\n").unwrap();
     let (shown, _) = shown.split_once("\"\"\"").unwrap();
     assert_eq!((printed.as_str(), error.as_str()), (shown, ""));
+}
+
+#[tokio::test]
+async fn requests_may_be_compressed_with_gzip() {
+    let weir = serving(RULES).start();
+    let mut client = grpc(&weir).await.send_compressed(CompressionEncoding::Gzip);
+    let reserved = client.reserve(reserve(&["user"], "a", 10)).await.unwrap().into_inner();
+    assert_eq!(reserved.code(), Code::Ok);
+    // The size of a request is bounded when it is inflated, too.
+    let large = client.reserve(reserve(&["user"], &"x".repeat(1 << 20), 10)).await.unwrap_err();
+    assert_eq!(large.code(), Status::ResourceExhausted, "{large}");
+    let head =
+        tonic::codegen::http::Request::post("http://weir/weir.budget.v1.BudgetService/Reserve")
+            .header("content-type", "application/grpc")
+            .header("grpc-encoding", "deflate");
+    let mut client = connect(&weir).await;
+    let answer = send(&mut client, head, &[framed_request("x")]).await.unwrap();
+    assert_eq!(answer.status.as_deref(), Some("12"), "{}", answer.message);
+    assert_eq!(answer.accepts.as_deref(), Some("gzip,identity"));
 }

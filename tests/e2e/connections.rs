@@ -1,8 +1,10 @@
 //! What a client may do with a connection, frame by frame.
 
+mod compressed;
 #[cfg(target_os = "linux")]
 mod memory;
 pub mod raw;
+mod reflection;
 mod resets;
 mod slow;
 
@@ -34,7 +36,7 @@ fn setup() -> Setup {
 }
 
 /// Connects with plain HTTP/2: a gRPC client would never do what is tested here.
-async fn connect(weir: &Weir) -> SendRequest<Bytes> {
+pub async fn connect(weir: &Weir) -> SendRequest<Bytes> {
     let socket = Socket::connect(weir.grpc).await.unwrap();
     let (client, connection) = h2::client::handshake(socket).await.unwrap();
     tokio::spawn(connection);
@@ -62,6 +64,8 @@ pub struct Answer {
     pub body: Vec<u8>,
     pub status: Option<String>,
     pub message: String,
+    /// The value of `grpc-accept-encoding`.
+    pub accepts: Option<String>,
 }
 
 /// Sends a request with its body in these parts, and returns the response.
@@ -90,6 +94,7 @@ pub async fn send(
         body: whole,
         status: header("grpc-status"),
         message: header("grpc-message").unwrap_or_default(),
+        accepts: header("grpc-accept-encoding"),
     })
 }
 
@@ -124,7 +129,7 @@ async fn an_invalid_call_is_refused_with_the_reason() {
         (whole.slice(..4), "13", "missing"),
         (whole.slice(..9), "13", "exactly%20one%20message"),
         (twice, "13", "exactly%20one%20message"),
-        (compressed, "12", "compressed"),
+        (compressed, "13", "compressed%20flag"),
         (framed(&[]), "2", "domain%20must%20not%20be%20empty"),
     ] {
         let answer = send(&mut client, head(), &[body]).await.unwrap();
@@ -135,11 +140,18 @@ async fn an_invalid_call_is_refused_with_the_reason() {
     let answer = send(&mut client, head(), &[]).await.unwrap();
     assert_eq!(answer.status.as_deref(), Some("13"));
     let typed = |kind| Request::post(format!("http://weir{PATH}")).header("content-type", kind);
-    for kind in
-        ["text/html", "application/grpc-web", "application/grpc-web+proto", "application/grpcx"]
-    {
+    for kind in [
+        "text/html",
+        "application/grpc-web",
+        "application/grpc-web+proto",
+        "application/grpcx",
+        "application/grpc+json",
+    ] {
         let answer = send(&mut client, typed(kind), &[framed_request("ann")]).await.unwrap();
         assert_eq!(answer.http, StatusCode::UNSUPPORTED_MEDIA_TYPE, "{kind}");
+        assert_eq!(answer.status.as_deref(), Some("3"), "{kind}");
+        let wanted = format!("POST with the content type {kind}: send POST with application/grpc");
+        assert!(answer.message.replace("%20", " ").ends_with(&wanted), "{}", answer.message);
     }
     for kind in ["application/grpc+proto", "application/grpc;charset=utf-8"] {
         let answer = send(&mut client, typed(kind), &[framed_request("ann")]).await.unwrap();
@@ -148,11 +160,80 @@ async fn an_invalid_call_is_refused_with_the_reason() {
     let get = Request::get(format!("http://weir{PATH}")).header("content-type", "application/grpc");
     let answer = send(&mut client, get, &[]).await.unwrap();
     assert_eq!(answer.http, StatusCode::UNSUPPORTED_MEDIA_TYPE);
-    // Unknown methods are refused with gRPC's own code.
-    let other =
-        Request::post("http://weir/shop.Shop/Buy").header("content-type", "application/grpc");
-    let answer = send(&mut client, other, &[framed_request("ann")]).await.unwrap();
-    assert_eq!(answer.status.as_deref(), Some("12"));
+    assert!(answer.message.starts_with("received%20GET"), "{}", answer.message);
+}
+
+#[tokio::test]
+async fn an_unknown_method_is_named_and_so_is_v3_for_what_was_before() {
+    let weir = setup().start();
+    let mut client = connect(&weir).await;
+    for (path, reason) in [
+        ("/shop.Shop/Buy", "gRPC reflection lists the methods"),
+        ("/grpc.health.v1.Health/Chek", "gRPC reflection lists the methods"),
+        ("/envoy.service.ratelimit.v2.RateLimitService/ShouldRateLimit", "weir serves v3"),
+        ("/pb.lyft.ratelimit.RateLimitService/ShouldRateLimit", "weir serves v3"),
+    ] {
+        let head = Request::post(format!("http://weir{path}"));
+        let head = head.header("content-type", "application/grpc");
+        let answer = send(&mut client, head, &[framed_request("ann")]).await.unwrap();
+        assert_eq!((answer.http, answer.status.as_deref()), (StatusCode::OK, Some("12")));
+        let message = answer.message.replace("%20", " ");
+        assert!(message.starts_with(&format!("unknown method {path}: {reason}")), "{message}");
+    }
+    // The same for services that tonic serves.
+    let path = "http://weir/grpc.health.v1.Health/Check";
+    let head = Request::post(path).header("content-type", "application/json");
+    let answer = send(&mut client, head, &[]).await.unwrap();
+    assert_eq!(answer.http, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    for (reason, count) in [("unknown_method", 4), ("content_type", 1), ("http1", 0)] {
+        let name = format!("weir_grpc_refused_total{{reason=\"{reason}\"}}");
+        assert_eq!(weir.metric(&name), count, "{reason}");
+    }
+    // Once per address.
+    weir.has_said("a call on the gRPC port is not gRPC");
+    assert_eq!(weir.said().matches("a call of an unknown gRPC method").count(), 1);
+}
+
+/// Sends bytes, and returns all that is received.
+fn answer_to(weir: &Weir, bytes: &[u8]) -> String {
+    let mut socket = TcpStream::connect(weir.grpc).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.write_all(bytes).unwrap();
+    let mut answer = Vec::new();
+    socket.read_to_end(&mut answer).unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn an_http_1_client_gets_a_sentence_is_counted_and_logged_once() {
+    let weir = setup().start();
+    let long = format!("POST {PATH} HTTP/1.1\r\nhost: weir\r\n\r\n{}", "x".repeat(40_000));
+    for request in ["GET / HTTP/1.1\r\nhost: weir\r\n\r\n", "HEAD / HTTP/1.0\r\n\r\n", &long] {
+        let answer = answer_to(&weir, request.as_bytes());
+        assert!(answer.starts_with("HTTP/1.1 505 HTTP Version Not Supported\r\n"), "{answer}");
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(body.starts_with("this port is for gRPC") && body.lines().count() == 1, "{body}");
+    }
+    assert_eq!(weir.metric("weir_grpc_refused_total{reason=\"http1\"}"), 3);
+    weir.has_said("an HTTP/1 client on the gRPC port");
+    assert_eq!(weir.said().matches("an HTTP/1 client on the gRPC port").count(), 1);
+}
+
+#[tokio::test]
+async fn a_preface_may_arrive_in_parts_and_other_bytes_are_no_http_1() {
+    let weir = setup().start();
+    let mut socket = TcpStream::connect(weir.grpc).unwrap();
+    socket.set_nodelay(true).unwrap();
+    for byte in preface() {
+        socket.write_all(&[byte]).unwrap();
+        weir.wait_until_delivered();
+    }
+    let mut start = [0; 4];
+    socket.read_exact(&mut start).unwrap();
+    assert_eq!(start[3], 4, "settings");
+    // As a client with TLS begins.
+    assert!(!answer_to(&weir, b"\x16\x03\x01\x00\x05hello").contains("HTTP/1"));
+    assert_eq!(weir.metric("weir_grpc_refused_total{reason=\"http1\"}"), 0);
 }
 
 #[tokio::test]

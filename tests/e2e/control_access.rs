@@ -120,6 +120,10 @@ fn unusable_token_settings_are_reported_at_the_start() {
     let (status, output) = hosts.run();
     assert_eq!(status.code(), Some(64), "{output}");
     assert!(output.contains("debug.allowed_hosts has \"weir.example:6070\""), "{output}");
+    for login in ["ann:S3cret@weir.example", "https://S3cret@weir.example", "S3cret@weir.example"] {
+        let (_, output) = serving(RULES).env("WEIR__DEBUG__ALLOWED_HOSTS", login).run();
+        assert!(output.contains("***@weir.example") && !output.contains("S3cret"), "{output}");
+    }
 }
 
 #[test]

@@ -69,6 +69,44 @@ fn clients_see_200_until_the_limit_then_429_with_headers() {
     );
 }
 
+/// A limit of which more may come at once than in a period.
+#[test]
+fn headers_of_weir_show_the_burst_that_remains() {
+    let shown = |limit: &str| {
+        let rules = format!("domain: edge\ndescriptors: [{{ key: user, {limit} }}]\n");
+        let weir = serving(&rules)
+            .env("LIMIT_RESPONSE_HEADERS_ENABLED", "true")
+            .env("WEIR__RESPONSE__RATELIMIT_FIELDS", "true")
+            .start();
+        let envoy = envoy::in_front_of(&weir, "");
+        let answer = http::get_with(envoy.address, "/", &[("x-user", "ann")]);
+        let body =
+            r#"{"domain":"edge","descriptors":[{"entries":[{"key":"user","value":"bob"}]}]}"#;
+        let json = http::ask(weir.http, "POST", "/json", &[], body.as_bytes()).unwrap().body;
+        assert!(json.contains(r#""limitRemaining":19"#), "{json}");
+        for name in ["x-ratelimit-remaining", "RateLimit-Remaining"] {
+            assert_eq!(answer.header(name), Some("19"), "{name}");
+        }
+        let named = |name| answer.header(name).unwrap().to_owned();
+        // The same in the response of /json.
+        for value in ["\"20\"", "q=20;w=172800"] {
+            assert!(json.contains(value), "{json}");
+        }
+        [named("RateLimit-Limit"), named("RateLimit-Policy"), named("x-ratelimit-limit")]
+    };
+    let policy = r#""default";q=20;w=172800"#;
+    for bucket in
+        ["algorithm: gcra", "algorithm: token_bucket, refill_amount: 10, refill_interval: 1d"]
+    {
+        let limit = format!("rate_limit: {{ rate: 10/d, burst: 20, {bucket} }}");
+        // Envoy computes its headers from the status, which has the rate.
+        assert_eq!(shown(&limit), ["20", policy, "10, 10;w=86400"], "{limit}");
+    }
+    // The same limit, so written that both numbers are equal.
+    let limit = "rate_limit: { rate: 20/2d, algorithm: gcra }";
+    assert_eq!(shown(limit), ["20", policy, "20, 20;w=172800"]);
+}
+
 #[test]
 fn every_descriptor_has_its_own_limit() {
     let weir = weir().start();
@@ -86,6 +124,26 @@ fn every_descriptor_has_its_own_limit() {
     let answer = http::get(envoy.address, "/");
     assert_eq!(answer.header("x-ratelimit-remaining"), Some("984"));
     assert_eq!(answer.header("RateLimit-Limit"), None, "weir's headers are off");
+}
+
+/// Envoy copies the bytes of a header as they are.
+#[test]
+fn a_header_that_is_not_utf_8_is_counted_and_the_other_limits_hold() {
+    let weir = serving(&RULES.replace("1000", "4")).start();
+    let envoy = envoy::in_front_of(&weir, "");
+    let status = |user: &[u8]| {
+        let mut socket = TcpStream::connect(envoy.address).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let head = b"GET / HTTP/1.1\r\nhost: test\r\nconnection: close\r\nx-user: ";
+        socket.write_all(&[&head[..], user, b"\r\n\r\n"].concat()).unwrap();
+        let mut answer = Vec::new();
+        socket.read_to_end(&mut answer).unwrap();
+        String::from_utf8_lossy(&answer).split(' ').nth(1).unwrap().to_owned()
+    };
+    // Each value has a limit of its own, and the fifth request is one too many for the service.
+    let users = [&b"b\xff"[..], b"b\xff", b"b\xfe", b"b", b"\xff"];
+    assert_eq!(users.map(status), ["200", "429", "200", "200", "429"]);
+    assert_eq!(envoy.stat("cluster.backend.ratelimit.error"), 0);
 }
 
 #[test]

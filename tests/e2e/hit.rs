@@ -86,6 +86,17 @@ fn repeated_requests_have_a_line_each_and_their_results() {
 }
 
 #[test]
+fn a_refund_makes_room() {
+    let weir = serving(LIMITS).start();
+    assert_eq!(hit_at(weir.grpc, "--hits 2 -d shop user=ann").0, 0);
+    let (code, output) = hit_at(weir.grpc, "--refund -d shop user=ann");
+    assert_eq!(code, 0, "{output}");
+    assert!(output.contains("2 per year, 1 remaining"), "{output}");
+    assert_eq!(hit_at(weir.grpc, "-d shop user=ann").0, 0);
+    assert_eq!(hit_at(weir.grpc, "-d shop user=ann").0, 3);
+}
+
+#[test]
 fn errors_exit_1_and_invalid_arguments_exit_2() {
     let weir = serving(LIMITS).start();
     let nobody = format!("127.0.0.1:{}", free_port());

@@ -183,6 +183,23 @@ async fn lines_about_listeners_are_warnings_only_where_log_level_is_set() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_log_names_where_weir_counts() {
+    let log = log_of(&[], &[]).await;
+    assert!(log.contains(" INFO weir counts in memory, each replica by itself\n"), "{log}");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    let on_disk = [("WEIR__STORE__KIND", "disk"), ("WEIR__STORE__DISK__PATH", path)];
+    let log = log_of(&on_disk, &[]).await;
+    let wanted = format!("weir counts on disk, each replica by itself directory=\"{path}\"\n");
+    assert!(log.contains(&wanted), "{log}");
+    let redis = Server::start();
+    let server = format!("127.0.0.1:{}", redis.port());
+    let log = log_of(&[("REDIS_URL", server.as_str())], &[]).await;
+    let wanted = format!("weir counts in redis, with all replicas that use it servers={server}\n");
+    assert!(log.contains(&wanted), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_library_is_raised_by_name() {
     let log = log_of(&[("LOG_LEVEL", "info,h2=debug")], &["ann"]).await;
     assert!(log.contains(" DEBUG ") && !log.contains("decision domain"), "{log}");

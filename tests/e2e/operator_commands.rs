@@ -24,6 +24,10 @@ descriptors:
     rate_limits:
       - { unit: month, requests_per_unit: 5, name: monthly }
       - { unit: year, requests_per_unit: 50, name: yearly }
+  - key: plan
+    rate_limits:
+      - { unit: month, requests_per_unit: 5, name: 'monthly, of all' }
+      - { unit: year, requests_per_unit: 50, name: yearly }
 ";
 
 /// What a command prints, and its exit code.
@@ -250,6 +254,9 @@ async fn limits_are_changed_and_clients_exempted() {
     let line = "\nhelp: weir limit -d shop api_key=k --n 9 --limit monthly, or --limit yearly\n";
     assert!(ran.err.ends_with(line), "{}", ran.err);
     good(&weir, "limit -d shop api_key=k --n 9 --limit monthly");
+    let ran = at(weir.debug, "limit -d shop plan=p --n 9");
+    let line = "weir limit -d shop plan=p --n 9 --limit 'monthly, of all', or --limit yearly\n";
+    assert!(ran.err.ends_with(line), "{}", ran.err);
     let ran = at(weir.debug, "limit -d shop api_key=k --rate 9/m --limit yearly");
     let other = "the period of its limit is year, not m, which would start the counts over: write 4730400/year\n";
     assert!(ran.code == Some(1) && ran.err.contains(other), "{}", ran.err);
@@ -466,6 +473,25 @@ fn a_server_behind_tls_is_verified() {
 }
 
 #[test]
+fn unblock_and_remove_need_no_domain_where_one_has_rules() {
+    let weir = serving(RULES).start();
+    good(&weir, "block user=m1,path=/");
+    good(&weir, "allow user=m1");
+    let deleted = good(&weir, "unblock path=/,user=m1");
+    assert!(deleted.ends_with(": block shop user=m1,path=/\n"), "{deleted}");
+    let deleted = good(&weir, "remove user=m1");
+    assert!(deleted.ends_with(": allow shop user=m1\n"), "{deleted}");
+    let ran = at(weir.debug, "unblock user=m1");
+    assert!(ran.err.starts_with("error: there is no block of shop user=m1\n"), "{}", ran.err);
+    let other = "domain: other\ndescriptors: [{ key: a, rate: 1/s }]\n";
+    let setup = serving(RULES).file("other.yaml", other).arg("--rules");
+    let path = setup.path("other.yaml");
+    let weir = setup.arg(path.to_str().unwrap()).start();
+    let ran = at(weir.debug, "unblock user=m1");
+    assert!(ran.code == Some(1) && ran.err.contains("-d shop"), "{}", ran.err);
+}
+
+#[test]
 fn wrong_arguments_are_refused_before_anything_is_sent() {
     for (args, error) in [
         ("block", "there is no descriptor: write key=value"),
@@ -478,7 +504,6 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
         ("block -d shop a=b --for 5", "write a duration such as 10m"),
         ("limit -d shop a=b", "--n"),
         ("unblock", "<ID>"),
-        ("unblock user=ann", "write -d DOMAIN"),
         ("state -d shop", "--domain has no descriptor: write -d shop key=value"),
         ("why -d shop", "--domain has no descriptor"),
         ("why -d shop a=b --since 10", "write a duration"),

@@ -57,7 +57,7 @@ fn send(client: &mut Client, command: &str) -> Reply {
 }
 
 /// Returns a reply of integers and texts as one line.
-fn line(reply: &Reply) -> String {
+pub(crate) fn line(reply: &Reply) -> String {
     match reply {
         Reply::List(list) => {
             format!("[{}]", list.iter().map(line).collect::<Vec<_>>().join(" "))

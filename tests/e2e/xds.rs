@@ -20,6 +20,7 @@ use crate::reload::until;
 use crate::support::api::{ask, channel, code, request};
 use crate::support::http;
 use crate::support::management::{Management, TYPE_URL, any};
+use crate::support::wait_for;
 use crate::support::weir::{Setup, Weir};
 
 /// `weir serve` with rules from a server, set by the reference's variables. It reconnects quickly.
@@ -79,9 +80,6 @@ async fn rules_are_activated_acknowledged_and_changed() {
     assert!(first.resource_names.is_empty() && first.error_detail.is_none());
     assert!(!weir.is_healthy());
     let ann = || request("shop", &[("user", "ann")]);
-    let refused = ask(weir.grpc, ann()).await.unwrap_err();
-    assert!(refused.message().contains("no rate limit configuration loaded"), "{refused:?}");
-
     server.set("1", vec![any(&rules("shop", 1)), any(&rules("cart", 2))]);
     assert!(weir.is_healthy());
     until(&weir, &[("cart", 2), ("shop", 1)]);
@@ -176,6 +174,34 @@ fn invalid_rules_are_rejected_with_their_field_and_the_active_ones_stay() {
     server.set("5", vec![any(&rules("shop", 2)), any(&rules("cart", 2))]);
     until(&weir, &[("cart", 2), ("shop", 2)]);
     assert!(http::get(weir.debug, "/status").json()["refused"].is_null());
+}
+
+#[test]
+fn siblings_are_merged_with_a_note_in_the_status() {
+    let server = Management::start();
+    let weir = with_shop(&server);
+    assert_eq!(http::get(weir.debug, "/status").json()["rules"]["warnings"], "");
+    let each = RateLimitDescriptor {
+        key: "user".into(),
+        descriptors: vec![descriptor("path", policy(3))],
+        ..Default::default()
+    };
+    server.set("2", vec![any(&of("shop", vec![descriptor("user", policy(7)), each]))]);
+    wait_for("both rules", || {
+        let rules = http::get(weir.debug, "/rlconfig").body;
+        let has = |rule: &str| rules.lines().any(|line| line.starts_with(rule));
+        (has("shop.user: unit=YEAR requests_per_unit=7") && has("shop.user.path: unit=YEAR"))
+            .then_some(())
+    });
+    let status = http::get(weir.debug, "/status").json();
+    let warnings = status["rules"]["warnings"].as_str().unwrap();
+    assert!(
+        warnings.starts_with("shop-resource: warning: one descriptor is merged with a sibling")
+            && warnings.contains("at: descriptors[1] (user)"),
+        "{warnings}"
+    );
+    assert!(status["problems"].as_array().unwrap().is_empty(), "{status}");
+    assert!(weir.said().contains("one descriptor is merged"));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The Grafana dashboard and the Prometheus alerts: their metrics exist, nothing is missing that an
 //! operator needs, and promtool accepts them, if it is installed.
 
+mod outages;
 mod promql;
 
 use std::collections::{HashMap, HashSet};

@@ -97,6 +97,50 @@ fn the_first_screens_run_weir_and_its_tests() {
     let is_test = |step: &&str| step.contains(TEST) || step.contains("cargo test");
     let tests: Vec<&str> = steps.filter(is_test).collect();
     assert_eq!(tests, [TEST], ".ci/run runs the tests with the README's command alone");
+    assert!(ci.contains("\nexport WEIR_REQUIRE_TOOLS=1\n"), "a missing program fails .ci/run");
+}
+
+/// Where nothing can be installed, as another user than root.
+#[test]
+fn the_tests_end_at_a_missing_program_that_is_required() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = |path: &str, text: &str| {
+        let path = directory.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    fs::create_dir(directory.path().join("scripts")).unwrap();
+    fs::copy(root().join("scripts/test"), directory.path().join("scripts/test")).unwrap();
+    program("scripts/install-envoy", "echo bin/envoy");
+    program("scripts/install-linters", "");
+    program("scripts/install-helm", "");
+    let programs = "cargo cc redis-server nutcracker faketime valgrind python3 curl systemd-analyze envoy compose-spec";
+    programs.split(' ').for_each(|name| program(&format!("bin/{name}"), "echo 1"));
+    program("bin/dirname", "echo scripts");
+    program("bin/id", "echo 1000");
+    program("bin/mktemp", "/usr/bin/mktemp \"$@\"");
+    program("bin/tee", "/usr/bin/tee \"$@\"");
+    program("bin/rm", "/bin/rm \"$@\"");
+    program("bin/nproc", "echo 1");
+    let tests = |required: &str| {
+        let mut command = Command::new("/bin/bash");
+        command.arg("scripts/test").current_dir(directory.path()).env_clear();
+        command.env("PATH", directory.path().join("bin")).env("WEIR_REQUIRE_TOOLS", required);
+        command.env("WEIR_COMPOSE_SPEC", "compose-spec");
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, said) = tests("");
+    assert_eq!(code, Some(0), "{said}");
+    for missing in ["cannot fetch promtool", "cannot install chromium"] {
+        assert!(said.contains(&format!("{missing}: its checks are skipped\n")), "{said}");
+    }
+    let (code, said) = tests("1");
+    assert_eq!(code, Some(1), "{said}");
+    let wanted = "promtool: its checks are skipped\nscripts/test: WEIR_REQUIRE_TOOLS=1 needs it: ";
+    assert!(said.contains(wanted), "{said}");
+    assert!(!said.contains("chromium"), "{said}");
 }
 
 #[test]

@@ -1,12 +1,15 @@
 //! Connections to gRPC servers.
 
+use std::sync::Arc;
+
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::Name;
 use rustls_pki_types::ServerName;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Error, Identity};
+use tonic::transport::{Channel, ClientTlsConfig, Endpoint, Error, Identity};
 use tower::service_fn;
 
-use weir_common::client_tls::ClientPem;
+use weir_common::client_tls::{ClientPem, ServerVerifier};
+use weir_common::error::with_causes;
 use weir_common::http_client::resolve;
 
 /// Why a server cannot be verified.
@@ -14,7 +17,7 @@ use weir_common::http_client::resolve;
 pub enum TlsError {
     /// The name is no DNS name.
     ServerName,
-    Other(Error),
+    Other(String),
 }
 
 /// Creates the endpoint of `host:port`.
@@ -29,10 +32,8 @@ pub fn with_tls(
     pem: &ClientPem,
     server_name: &str,
 ) -> Result<Endpoint, TlsError> {
-    let mut config = match &pem.ca {
-        Some(ca) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca)),
-        None => ClientTlsConfig::new().with_native_roots(),
-    };
+    let verifier = Arc::new(ServerVerifier::new(pem, false).map_err(TlsError::Other)?);
+    let mut config = ClientTlsConfig::new();
     if let Some((cert, key)) = &pem.identity {
         config = config.identity(Identity::from_pem(cert, key));
     }
@@ -42,7 +43,8 @@ pub fn with_tls(
         }
         config = config.domain_name(server_name);
     }
-    endpoint.tls_config(config).map_err(TlsError::Other)
+    let with_tls = endpoint.tls_config_with_verifier(config, verifier);
+    with_tls.map_err(|error| TlsError::Other(with_causes(&error)))
 }
 
 /// Connects, within the endpoint's timeout. Unlike tonic's own, it finds localhost in both families.

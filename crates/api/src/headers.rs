@@ -35,19 +35,16 @@ pub fn headers(options: &HeaderOptions, decision: &RequestDecision<'_>) -> Vec<H
     }
     let Some((status, limit)) = decision.shown() else { return headers };
     let reset = status.reset_seconds();
+    let (quota, window) = limit.quota();
     if let Some(HeaderNames { limit: name, remaining, reset: reset_name }) = &options.names {
-        header(name, limit.requests_per_unit.to_string());
+        header(name, quota.to_string());
         header(remaining, status.remaining.to_string());
         header(reset_name, reset.to_string());
     }
     if options.ratelimit_fields {
         let name = policy_name(limit.name);
-        let quota = limit.requests_per_unit;
-        let policy = match limit.unit {
-            Some(unit) => {
-                let window = unit.seconds() * u64::from(limit.unit_multiplier);
-                format!("{name};q={quota};w={window}")
-            }
+        let policy = match window {
+            Some(window) => format!("{name};q={quota};w={window}"),
             None => format!("{name};q={quota};qu=\"concurrent-requests\""),
         };
         header("RateLimit-Policy", policy);
@@ -76,9 +73,11 @@ fn policy_name(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
     use super::*;
     use weir_limit::{SECOND, Unit};
-    use weir_limiter::{ShownLimit, Status};
+    use weir_limiter::{Burst, ShownLimit, Status};
 
     fn header_lines(
         options: &HeaderOptions,
@@ -102,7 +101,29 @@ mod tests {
         requests_per_unit: 10,
         unit: Some(Unit::Minute),
         unit_multiplier: 15,
+        burst: None,
     };
+
+    #[test]
+    fn the_quota_of_a_bucket_is_its_burst() {
+        let names = HeaderNames { limit: "l".into(), remaining: "r".into(), reset: "t".into() };
+        let options = HeaderOptions {
+            names: Some(names),
+            ratelimit_fields: true,
+            ..HeaderOptions::default()
+        };
+        let burst = Burst { hits: 20, seconds: NonZeroU32::new(1_800).unwrap() };
+        assert_eq!(
+            header_lines(&options, ShownLimit { burst: Some(burst), ..LIMIT }, false),
+            [
+                "l: 20",
+                "r: 7",
+                "t: 42",
+                "RateLimit-Policy: \"default\";q=20;w=1800",
+                "RateLimit: \"default\";r=7;t=42",
+            ]
+        );
+    }
 
     #[test]
     fn the_structured_fields_have_the_policy_and_what_remains() {

@@ -1,9 +1,12 @@
 //! Protobuf's JSON form of the API's messages.
 
+use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::LazyLock;
 
 use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, SerializeOptions};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use crate::proto::DESCRIPTORS;
 use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
@@ -20,7 +23,7 @@ fn message_type(name: &str) -> Result<MessageDescriptor, String> {
 }
 
 /// Converts a message of this name from JSON to the bytes that gRPC would send. Field names may be in
-/// camelCase or snake_case; unknown ones are errors.
+/// camelCase or snake_case; unknown ones and repeated ones are errors.
 ///
 /// # Errors
 /// The cause, with its position in the body.
@@ -29,7 +32,64 @@ pub fn decode_message(name: &str, body: &[u8]) -> Result<Vec<u8>, String> {
     let message = DynamicMessage::deserialize(message_type(name)?, &mut json)
         .map_err(|error| error.to_string())?;
     json.end().map_err(|error| error.to_string())?;
+    serde_json::from_slice::<UniqueFields>(body).map_err(|error| error.to_string())?;
     Ok(message.encode_to_vec())
+}
+
+/// A value in which no object has a field twice, in the same or in both spellings.
+struct UniqueFields;
+
+impl<'de> Deserialize<'de> for UniqueFields {
+    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<UniqueFields, D::Error> {
+        json.deserialize_any(UniqueFields)
+    }
+}
+
+impl<'de> Visitor<'de> for UniqueFields {
+    type Value = UniqueFields;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<UniqueFields, E> {
+        Ok(self)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<UniqueFields, E> {
+        Ok(self)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<UniqueFields, E> {
+        Ok(self)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<UniqueFields, E> {
+        Ok(self)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<UniqueFields, E> {
+        Ok(self)
+    }
+
+    fn visit_unit<E>(self) -> Result<UniqueFields, E> {
+        Ok(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<UniqueFields, A::Error> {
+        while items.next_element::<UniqueFields>()?.is_some() {}
+        Ok(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<UniqueFields, A::Error> {
+        let mut names = BTreeSet::new();
+        while let Some((name, UniqueFields)) = fields.next_entry::<String, UniqueFields>()? {
+            if !names.insert(name.replace('_', "").to_ascii_lowercase()) {
+                return Err(A::Error::custom(format!("duplicate field `{name}`")));
+            }
+        }
+        Ok(self)
+    }
 }
 
 /// Converts a response of `/json` to JSON. What is 0 or empty is omitted.
@@ -79,6 +139,21 @@ mod tests {
         for bad in ["", "[]", "{", r#"{"domian":"d"}"#, r#"{"domain":1}"#, r#"{} {}"#] {
             assert!(decode(bad.as_bytes()).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_field_that_is_given_twice_is_rejected() {
+        for (bad, field) in [
+            (r#"{"domain":"a","domain":"a"}"#, "domain"),
+            (r#"{"descriptors":[{"entries":[{"key":"a","value":"b","key":"a"}]}]}"#, "key"),
+            (r#"{"hitsAddend":1,"hits_addend":1}"#, "hits_addend"),
+            (r#"{"descriptors":[{"entries":[],"entries":null}]}"#, "entries"),
+        ] {
+            let error = decode(bad.as_bytes()).unwrap_err();
+            assert!(error.starts_with(&format!("duplicate field `{field}` at line 1")), "{error}");
+        }
+        let all = r#"{"descriptors":[{"entries":[],"isNegativeHits":false,"limit":null},{"entries":[]}],"hitsAddend":1.0}"#;
+        assert_eq!(decode(all.as_bytes()).unwrap().descriptors.len(), 2);
     }
 
     #[test]

@@ -24,6 +24,9 @@ pub struct ErrorAnswer {
     pub help: String,
     #[serde(default, skip_serializing_if = "AdviceKind::is_other")]
     pub kind: AdviceKind,
+    /// The names of the limits of which a control must name one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
 }
 
 /// The kind of an error for which a client may have better advice.

@@ -50,6 +50,15 @@ pub mod google {
 pub mod weir {
     pub mod budget {
         pub mod v1 {
+            /// An entry of a descriptor. Its value is text for clients, but may be any bytes, as in requests of Envoy.
+            #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+            pub struct Entry {
+                #[prost(string, tag = "1")]
+                pub key: String,
+                #[prost(bytes = "vec", tag = "2")]
+                pub value: Vec<u8>,
+            }
+
             include!("../../../proto/generated/weir.budget.v1.rs");
         }
     }

@@ -20,6 +20,7 @@ use crate::error::SetupError;
 use crate::file_reads::FileReads;
 use crate::threads;
 use crate::throttle::Throttle;
+pub use config::ServerVerifier;
 pub use connect::{ClientTls, ClientTlsError};
 
 /// How often files are checked between connections: an unusable new set is reported before one needs it.

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use crate::entry::Entry;
+use crate::value;
 
 /// The entries of a descriptor, as an argument or a URL has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,7 +20,7 @@ impl FromStr for DescriptorArg {
     type Err = String;
 
     /// Parses entries with commas between them. The first `=` of an entry ends its key; what follows is the
-    /// value, which may be empty. `\,` is a comma and `\\` a backslash.
+    /// value, which may be empty. `\,` is a comma, `\\` a backslash, and `\xff` a byte of a value that is not UTF-8.
     fn from_str(text: &str) -> Result<DescriptorArg, String> {
         let entry = |(key, value): (String, Option<String>)| match value {
             Some(value) => Ok((key, value)),
@@ -50,24 +51,28 @@ impl FromStr for RuleDescriptorArg {
 /// Parses entries, each with the value if it has a `=`.
 fn parse(text: &str) -> Result<Vec<(String, Option<String>)>, String> {
     let mut entries = Vec::new();
-    let (mut key, mut part) = (None, String::new());
+    let (mut key, mut part) = (None, Vec::new());
     let mut chars = text.chars();
     while let Some(next) = chars.next() {
         match next {
-            '\\' => match chars.next() {
-                Some(escaped @ (',' | '\\')) => part.push(escaped),
-                Some(other) => {
-                    return Err(format!(
-                        "`\\{other}` is no escape: write `\\\\` for a backslash, or `\\,` for a comma"
-                    ));
-                }
-                None => {
-                    return Err("the last backslash escapes nothing: write `\\\\`".to_owned());
-                }
-            },
+            '\\' => {
+                let behind = chars.as_str();
+                let comma = behind.strip_prefix(',').map(|behind| (b',', behind));
+                let Some((byte, behind)) = comma.or_else(|| value::read_escape(behind)) else {
+                    return Err(match chars.next() {
+                        Some(other) => format!(
+                            "`\\{other}` is no escape: write `\\\\` for a backslash, `\\,` for a comma, or `\\xff` \
+                             for a byte"
+                        ),
+                        None => "the last backslash escapes nothing: write `\\\\`".to_owned(),
+                    });
+                };
+                part.push(byte);
+                chars = behind.chars();
+            }
             '=' if key.is_none() => key = Some(std::mem::take(&mut part)),
             ',' => entries.push(entry(key.take(), std::mem::take(&mut part))?),
-            other => part.push(other),
+            other => part.extend_from_slice(other.encode_utf8(&mut [0; 4]).as_bytes()),
         }
     }
     entries.push(entry(key, part)?);
@@ -92,8 +97,11 @@ pub fn write_descriptor(entries: &[Entry<'_>], out: &mut String) {
 }
 
 fn write_escaped(text: &str, out: &mut String) {
-    for part in text.split_inclusive([',', '\\']) {
-        let (before, last) = part.split_at(part.len() - usize::from(part.ends_with([',', '\\'])));
+    let shown = value::shown(text);
+    // What is shown with escapes has its backslashes escaped.
+    let escaped: &[char] = if value::is_encoded(text) { &[','] } else { &[',', '\\'] };
+    for part in shown.split_inclusive(escaped) {
+        let (before, last) = part.split_at(part.len() - usize::from(part.ends_with(escaped)));
         out.push_str(before);
         if !last.is_empty() {
             out.push('\\');
@@ -102,11 +110,13 @@ fn write_escaped(text: &str, out: &mut String) {
     }
 }
 
-fn entry(key: Option<String>, part: String) -> Result<(String, Option<String>), String> {
+fn entry(key: Option<Vec<u8>>, part: Vec<u8>) -> Result<(String, Option<String>), String> {
     let (key, value) = match key {
-        Some(key) => (key, Some(part)),
+        Some(key) => (key, Some(value::encode(&part).into_owned())),
         None => (part, None),
     };
+    let key =
+        String::from_utf8(key).map_err(|_| "a key is not UTF-8: only values may have `\\xff`")?;
     if key.is_empty() {
         return Err("an entry has no key: write key=value, with commas between entries".to_owned());
     }
@@ -172,6 +182,7 @@ mod tests {
             ("a=1,b=2", vec![pair("a", "1"), pair("b", "2")]),
             ("query=a=b", vec![pair("query", "a=b")]),
             (r"a=1\,2,b=\\", vec![pair("a", "1,2"), pair("b", r"\")]),
+            (r"a=\xff,b=\\xff", vec![pair("a", &value::encode(b"\xff")), pair("b", r"\xff")]),
             ("a=,b=", vec![pair("a", ""), pair("b", "")]),
         ] {
             assert_eq!(parsed(text).unwrap(), expected, "{text}");
@@ -212,6 +223,8 @@ mod tests {
             ("a=1,user", "`user` has no `=`"),
             (r"a=\n", r"`\n`"),
             (r"a=\", "backslash"),
+            (r"a=\xf", r"`\x`"),
+            (r"\xff=1", "a key is not UTF-8"),
         ] {
             let error = parsed(text).unwrap_err();
             assert!(error.contains(cause), "{text}: {error}");
@@ -222,6 +235,14 @@ mod tests {
         #[test]
         fn all_entries_can_be_written(entries in prop::collection::vec(("[^=]{1,4}", "\\PC{0,6}"), 1..4)) {
             prop_assert_eq!(parsed(&written(&entries)).unwrap(), entries);
+        }
+
+        #[test]
+        fn all_bytes_of_a_value_can_be_written(bytes in prop::collection::vec(any::<u8>(), 0..6), text in "[a,\\\\x]{0,4}") {
+            let bytes = [&bytes, text.as_bytes(), &bytes].concat();
+            let entries = vec![("k".to_owned(), value::encode(&bytes).into_owned())];
+            let written = written(&entries);
+            prop_assert_eq!(parsed(&written).unwrap(), entries);
         }
     }
 }

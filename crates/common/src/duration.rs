@@ -8,7 +8,7 @@ const MAX_SECONDS: u64 = i64::MAX as u64 / 1_000_000_000;
 /// The longest duration as people write it, for error messages.
 pub const MAX_DURATION: &str = "2562047h";
 
-/// Reads one or more numbers, each with its unit (ns, us, ms, s, m, h, d), or a bare 0. None if that is too long.
+/// Reads one or more numbers, each with its unit (ns, us, ms, s, m, h, d, w), or a bare 0. None if that is too long.
 pub fn read_duration(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);
@@ -27,6 +27,7 @@ pub fn read_duration(text: &str) -> Option<Duration> {
             "m" => 60.0,
             "h" => 3_600.0,
             "d" => 86_400.0,
+            "w" => 604_800.0,
             _ => return None,
         };
         let part = Duration::try_from_secs_f64(number.parse::<f64>().ok()? * seconds).ok()?;
@@ -89,6 +90,7 @@ mod tests {
         assert_eq!(read("1h30m"), Some(5_400_000_000));
         assert_eq!(read("1.5s"), Some(1_500_000));
         assert_eq!(read("7d"), Some(604_800_000_000));
+        assert_eq!(read("1w"), Some(604_800_000_000));
         assert_eq!(read("0"), Some(0));
         assert_eq!(read(MAX_DURATION), Some(2_562_047 * 3_600_000_000));
         assert_eq!(read("2562047h47m16s"), Some(u128::from(MAX_SECONDS) * 1_000_000));

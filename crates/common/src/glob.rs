@@ -2,6 +2,8 @@
 
 use memchr::memmem;
 
+use crate::value::content;
+
 /// A text, ready to be compared with others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Glob {
@@ -15,7 +17,7 @@ impl Glob {
     /// Reads a pattern, in which `*` stands for any text.
     pub fn new(text: &str) -> Glob {
         match text.contains('*') {
-            true => Glob::Parts(parts(text)),
+            true => Glob::Parts(parts(content(text))),
             false => Glob::Text(text.into()),
         }
     }
@@ -32,7 +34,7 @@ impl Glob {
     pub fn matches(&self, text: &str) -> bool {
         match self {
             Glob::Text(wanted) => **wanted == *text,
-            Glob::Parts(parts) => has_parts(text, parts),
+            Glob::Parts(parts) => has_parts(content(text), parts),
         }
     }
 }

@@ -31,3 +31,4 @@ pub mod spans;
 pub mod suggest;
 pub mod threads;
 pub mod throttle;
+pub mod value;

@@ -33,7 +33,7 @@ impl Rate {
     /// Returns the rate of a limit; none if it has no period.
     pub fn of(limit: &Limit) -> Option<Rate> {
         let per = match (limit.unit?, limit.unit_multiplier) {
-            (unit, 1) => Per::Unit(unit),
+            (unit, 1) if !limit.in_days => Per::Unit(unit),
             (unit, multiplier) => Per::Seconds(unit.seconds() * u64::from(multiplier)),
         };
         Some(Rate { n: limit.requests_per_unit, per })
@@ -120,15 +120,35 @@ fn short(unit: Unit) -> &'static str {
     }
 }
 
+/// The words between the number and the unit that do not change the number. Any other word might: `k`, `mio`, `dozen`.
+const COUNTED: [&str; 15] = [
+    "r", "req", "reqs", "request", "requests", "hit", "hits", "call", "calls", "query", "queries",
+    "per", "a", "an", "every",
+];
+
 /// Returns what to write instead: for `10 per second` or `10r/s` the rate that is meant.
 fn help(text: &str) -> String {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
     let (n, rest) = text.split_at(end);
-    let mut words = rest.split(|c: char| !c.is_ascii_alphabetic()).rev();
-    let meant = words.find_map(|word| unit(word.strip_prefix("rp").unwrap_or(word)));
-    match (number(n), meant) {
-        (Some(n), Some(unit)) if !rest.contains(|c: char| c.is_ascii_digit()) => {
+    let mut words: Vec<&str> =
+        rest.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| !word.is_empty()).collect();
+    // A lone unit may also be a multiplier: `10m` is ten minutes, or ten million.
+    let last = words.pop().filter(|word| !rest.starts_with(word));
+    let last = last.or_else(|| rest.strip_prefix("rp"));
+    let meant = last.and_then(|word| unit(word.strip_prefix("rp").unwrap_or(word)));
+    let multiplier = match words.first() {
+        Some(&("k" | "K")) => 1_000,
+        // In lower case it may be a minute.
+        Some(&"M") => 1_000_000,
+        _ => 1,
+    };
+    let is_known = words
+        .iter()
+        .skip(usize::from(multiplier > 1))
+        .all(|word| COUNTED.iter().any(|counted| counted.eq_ignore_ascii_case(word)));
+    match (number(n).and_then(|n| n.checked_mul(multiplier)), meant) {
+        (Some(n), Some(unit)) if is_known && !rest.contains(|c: char| c.is_ascii_digit()) => {
             format!("write `{n}/{}`", short(unit))
         }
         (Some(n), _) if rest.is_empty() => {
@@ -163,6 +183,8 @@ mod tests {
             ("300/15m", "300/15m", 900),
             ("300/1h30m", "300/1h30m", 5_400),
             ("300/1.5m", "300/1m30s", 90),
+            ("5/2w", "5/14d", 1_209_600),
+            ("5/1w1d", "5/8d", 691_200),
             ("1/36500d", "1/36500d", MAX_PERIOD_SECONDS),
         ] {
             let rate: Rate = text.parse().unwrap_or_else(|help| panic!("{text}: {help}"));
@@ -191,6 +213,11 @@ mod tests {
             ("600 rpm", "write `600/m`"),
             ("10 requests every Minute", "write `10/m`"),
             ("5 a month", "write `5/month`"),
+            ("1k/m", "write `1000/m`"),
+            ("10K/h", "write `10000/h`"),
+            ("1M/d", "write `1000000/d`"),
+            ("2k requests per minute", "write `2000/m`"),
+            ("600rpm", "write `600/m`"),
             ("10", "write the period too, such as `10/s`, `10/15m` or `10/month`"),
         ] {
             assert_eq!(text.parse::<Rate>().unwrap_err().to_string(), fix, "{text}");
@@ -210,6 +237,14 @@ mod tests {
             "0x10/s",
             "1,000/s",
             "10k/s/m/2",
+            "2m/d",
+            "10m",
+            "10MB/s",
+            "10KiB/s",
+            "10 thousand per day",
+            "2 dozen a day",
+            "10G/s",
+            "5000M/d",
             "4294967296/s",
             "10/M",
             "10/fortnight",
@@ -218,7 +253,7 @@ mod tests {
             "10/90",
             "10/15 minutes",
             "1/36501d",
-            "1/2w",
+            "1/5300w",
             "10//s2",
         ];
         for text in general {

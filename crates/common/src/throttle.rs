@@ -1,5 +1,7 @@
 //! Throttles repeated log lines.
 
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -21,7 +23,7 @@ pub struct Throttle {
     state: Mutex<State>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     last_passed: Option<Instant>,
     suppressed: u64,
@@ -40,13 +42,75 @@ impl Throttle {
 
     /// [`pass`](Self::pass) at a given time.
     pub fn pass_at(&self, now: Instant) -> Option<u64> {
-        let mut state = self.state.lock();
-        let due = |last| now.saturating_duration_since(last) >= self.interval;
-        if state.last_passed.is_none_or(due) {
-            state.last_passed = Some(now);
-            return Some(std::mem::take(&mut state.suppressed));
+        self.state.lock().pass(now, self.interval)
+    }
+}
+
+impl State {
+    fn is_due(&self, now: Instant, interval: Duration) -> bool {
+        self.last_passed.is_none_or(|last| now.saturating_duration_since(last) >= interval)
+    }
+
+    fn pass(&mut self, now: Instant, interval: Duration) -> Option<u64> {
+        if self.is_due(now, interval) {
+            self.last_passed = Some(now);
+            return Some(std::mem::take(&mut self.suppressed));
         }
-        state.suppressed += 1;
+        self.suppressed += 1;
         None
+    }
+}
+
+/// The most keys that are throttled separately.
+const MAX_KEYS: usize = 256;
+
+/// Throttles the lines about each key, such as a client's address. Those about keys beyond 256 in an interval are suppressed.
+#[derive(Debug)]
+pub struct Throttles<K> {
+    interval: Duration,
+    states: Mutex<HashMap<K, State>>,
+}
+
+impl<K: Eq + Hash> Throttles<K> {
+    /// Returns throttles that let one line of each key pass per interval.
+    pub fn new(interval: Duration) -> Throttles<K> {
+        Throttles { interval, states: Mutex::default() }
+    }
+
+    /// Returns whether to log a line about a key, as [`Throttle::pass`].
+    pub fn pass(&self, key: K) -> Option<u64> {
+        self.pass_at(key, Instant::now())
+    }
+
+    fn pass_at(&self, key: K, now: Instant) -> Option<u64> {
+        let mut states = self.states.lock();
+        if states.len() >= MAX_KEYS && !states.contains_key(&key) {
+            states.retain(|_, state| !state.is_due(now, self.interval));
+            if states.len() >= MAX_KEYS {
+                return None;
+            }
+        }
+        states.entry(key).or_default().pass(now, self.interval)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_key_has_a_line_per_interval_and_keys_are_bounded() {
+        let (minute, now) = (Duration::from_secs(60), Instant::now());
+        let throttles = Throttles::new(minute);
+        assert_eq!(
+            [1, 2, 1, 1].map(|key| throttles.pass_at(key, now)),
+            [Some(0), Some(0), None, None]
+        );
+        assert_eq!(throttles.pass_at(1, now + minute), Some(2));
+        let passed =
+            (2..1_000).filter(|key| throttles.pass_at(*key, now + minute).is_some()).count();
+        assert_eq!((passed, throttles.states.lock().len()), (MAX_KEYS - 1, MAX_KEYS));
+        assert_eq!(throttles.pass_at(5_000, now + 2 * minute), Some(0));
+        assert_eq!(throttles.states.lock().len(), 1);
     }
 }

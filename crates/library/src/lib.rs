@@ -58,7 +58,7 @@ pub use weir_common::clock::{Clock, Monotonic, SystemClock};
 pub use weir_limiter::{
     Budget, BudgetStep, Descriptor, Holds, Limiter, Options, Override, Request,
 };
-pub use weir_limiter::{RequestDecision, RequestError, ShownLimit, Status};
+pub use weir_limiter::{Burst, RequestDecision, RequestError, ShownLimit, Status};
 
 pub mod rules {
     //! What is allowed: rule files, and the problems in them.

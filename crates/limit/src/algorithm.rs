@@ -138,6 +138,11 @@ pub(crate) trait LimitAlgorithm: Clone + Sized {
         n.into()
     }
 
+    /// Returns the time in which its whole [`capacity`](Self::capacity) comes back; none if that is the period.
+    fn refill_time(&self) -> Option<Micros> {
+        None
+    }
+
     /// Returns the bytes of a state in memory, besides those of hits that it keeps.
     fn state_bytes(&self) -> usize {
         size_of::<Self::State>()

@@ -240,6 +240,7 @@ methods! {
     fn repeats_denials(charge_denied: bool, alone: bool) -> bool;
     fn hold_id() -> Option<&str>;
     fn capacity(n: u32) -> u64;
+    fn refill_time() -> Option<Micros>;
     fn window_end(t: Micros) -> Option<Micros>;
     fn log_period() -> Option<Micros>;
     fn longest_span() -> Option<Micros>;

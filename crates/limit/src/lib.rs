@@ -26,7 +26,7 @@ mod unit;
 pub use algorithm::Packed;
 pub(crate) use algorithm::{Hits, LimitAlgorithm};
 pub use algorithms::*;
-pub use calendar::Calendar;
+pub use calendar::{Calendar, CalendarError};
 pub(crate) use numbers::NumbersChange;
 pub use numbers::{Numbers, NumbersError};
 pub use plan::{CountError, KeyState, LeasedHits, LimitReading, Op, Plan, State, UpTo};
@@ -68,6 +68,8 @@ pub struct Limit {
     pub unit: Option<Unit>,
     /// The number of units in a period; at least 1.
     pub unit_multiplier: u32,
+    /// Whether the months or years of the period are written as days, and shown so.
+    pub in_days: bool,
     /// Whether hits of a denied descriptor are charged to this limit too.
     pub charge_denied: bool,
     /// Whether the limit only counts: it never denies and never is the binding limit.
@@ -85,6 +87,7 @@ impl Limit {
             requests_per_unit,
             unit: Some(unit),
             unit_multiplier: multiplier,
+            in_days: false,
             charge_denied: true,
             shadow_mode: false,
             algorithm: Algorithm::FixedWindow(FixedWindow {
@@ -101,6 +104,12 @@ impl Limit {
             0 => 0,
             n => self.algorithm.capacity(n),
         }
+    }
+
+    /// Returns the time in which its whole capacity comes back; none if that is its period, or it allows nothing.
+    #[inline]
+    pub fn refill_time(&self) -> Option<Micros> {
+        self.algorithm.refill_time().filter(|_| self.requests_per_unit > 0)
     }
 
     /// Returns whether its windows are those of a calendar, and of about the length of its period.
@@ -204,10 +213,13 @@ impl fmt::Display for Limit {
         let n = self.requests_per_unit;
         match (self.unit, self.unit_multiplier) {
             (None, _) => write!(f, "{n} at once")?,
+            (Some(unit), multiplier) if self.in_days => {
+                write!(f, "{n} per {} days", unit.seconds() * u64::from(multiplier) / 86_400)?;
+            }
             (Some(unit), 1) => write!(f, "{n} per {}", unit.name())?,
             (Some(unit), multiplier) => write!(f, "{n} per {multiplier} {}s", unit.name())?,
         }
-        if self.unit == Some(Unit::Month) && !self.follows_calendar() {
+        if self.unit == Some(Unit::Month) && !self.follows_calendar() && !self.in_days {
             f.write_str(" of 30 days")?;
         }
         self.algorithm.write_text(f)?;

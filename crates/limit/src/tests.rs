@@ -38,6 +38,7 @@ fn limit(n: u32, algorithm: Algorithm, charge_denied: bool) -> Limit {
         requests_per_unit: n,
         unit: Some(Unit::Second),
         unit_multiplier: 1,
+        in_days: false,
         charge_denied,
         shadow_mode: false,
         algorithm,

@@ -7,7 +7,7 @@ use super::lookup::{KeyValues, Lookup, Match, Matched};
 use super::{Options, Request};
 use crate::controls::{ActiveView, Effect};
 use weir_limit::Plan;
-use weir_rules::{Rule, override_path};
+use weir_rules::Rule;
 use weir_store::{StateKey, key_text};
 
 /// What applies to one descriptor.
@@ -76,8 +76,8 @@ impl<'s> Applied<'s> {
                     Some(domain.metric_path(found.rule, entries))
                 }
                 (Match::Rule(found), _) => Some(found.rule.path().to_owned()),
-                (Match::Override(_), _) => Some(override_path(entries)),
-                (Match::Nothing, _) => None,
+                (Match::Override(_), Some(domain)) => Some(domain.override_path(entries)),
+                (Match::Override(_), None) | (Match::Nothing, _) => None,
             },
             is_quota: matched.is_quota,
         }

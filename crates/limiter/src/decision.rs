@@ -2,6 +2,7 @@
 
 #![warn(missing_docs)]
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -194,6 +195,17 @@ pub struct ShownLimit<'s> {
     pub unit: Option<Unit>,
     /// How many units a period has.
     pub unit_multiplier: u32,
+    /// The burst of a token_bucket or gcra; none if what remains counts down from `requests_per_unit`.
+    pub burst: Option<Burst>,
+}
+
+/// The hits that a bucket allows at once when it is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Burst {
+    /// Its number of hits.
+    pub hits: u32,
+    /// The time in which all of them come back, rounded up.
+    pub seconds: NonZeroU32,
 }
 
 /// Why a request gets no decision.
@@ -218,7 +230,7 @@ pub enum RequestError {
     #[error("{0}")]
     BadReservation(&'static str),
     /// The store did not answer.
-    #[error(transparent)]
+    #[error("{}{}", .0, if *.0 == StoreError::TimedOut { " (setting store.budget)" } else { "" })]
     Store(#[from] StoreError),
 }
 
@@ -229,7 +241,28 @@ impl<'s> ShownLimit<'s> {
             requests_per_unit: limit.requests_per_unit,
             unit: limit.unit,
             unit_multiplier: limit.unit_multiplier,
+            burst: limit.refill_time().and_then(|time| Burst::new(limit, time)),
         }
+    }
+
+    /// Returns the hits that what remains counts down from, and in how many seconds they come back; none without a
+    /// period.
+    pub fn quota(&self) -> (u32, Option<u64>) {
+        match (self.burst, self.unit) {
+            (Some(Burst { hits, seconds }), _) => (hits, Some(u64::from(seconds.get()))),
+            (None, unit) => {
+                let seconds = |unit: Unit| unit.seconds() * u64::from(self.unit_multiplier);
+                (self.requests_per_unit, unit.map(seconds))
+            }
+        }
+    }
+}
+
+impl Burst {
+    fn new(limit: &Limit, time: Micros) -> Option<Burst> {
+        let seconds = u32::try_from(time.div_ceil(SECOND)).unwrap_or(u32::MAX);
+        let hits = u32::try_from(limit.capacity()).unwrap_or(u32::MAX);
+        Some(Burst { hits, seconds: NonZeroU32::new(seconds)? })
     }
 }
 

@@ -13,6 +13,7 @@ use crate::controls::{ActiveView, Control};
 use crate::{Descriptor, Limiter, ReadState, Request};
 use weir_common::descriptor::descriptor_text;
 use weir_common::entry::{Entry, OwnedEntry};
+use weir_common::value;
 use weir_limit::Limit;
 use weir_rules::{
     Candidate, MatchKind, NearMiss, Origin, ReserveStep, Rule, RuleDescription, Step,
@@ -65,6 +66,9 @@ pub struct ExplainedStep {
     pub matched: Option<ExplainedCandidate>,
     /// What matches too, with a lower precedence.
     pub later: Vec<ExplainedCandidate>,
+    /// The list whose name the value is, if it is none of its values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub list_name: Option<String>,
     /// The part of an entry in a reservation, if it comes after those of the rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserve: Option<ReserveStep>,
@@ -150,6 +154,7 @@ pub fn explain<'s>(
                     entry: (*entry).into(),
                     matched: step.matched.map(candidate),
                     later: step.later.into_iter().map(candidate).collect(),
+                    list_name: step.list_name.map(str::to_owned),
                     reserve: step.reserve,
                 })
                 .collect(),
@@ -228,7 +233,7 @@ fn describe(near: NearMiss<'_>, domain: &str, entries: &[Entry<'_>]) -> Near {
         }
         NearMiss::Value(at, near) => {
             let near = near.map(|near| format!(": did you mean '{near}'?")).unwrap_or_default();
-            let (key, value) = entries[at];
+            let (key, value) = (entries[at].0, value::shown(entries[at].1));
             ("value", format!("rules have the key '{key}', but not the value '{value}'{near}"))
         }
         NearMiss::Order(order, rule) => {

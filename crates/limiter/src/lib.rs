@@ -32,13 +32,15 @@ mod tests;
 pub mod top;
 
 pub use applied::Applied;
-pub use decision::{RequestDecision, RequestError, ShownLimit, Status};
+pub use decision::{Burst, RequestDecision, RequestError, ShownLimit, Status};
 pub use denials::{Denial, DenialSample, Denials, rule_id};
 pub use inspect::{CountResult, CountedSpan, DescriptorState, HoldState, LeasedState, LimitState};
 pub use inspect::{Inspection, ReadState, ReservationState, ResetError};
 pub use metrics::LimiterCounts;
 pub use request::{Budget, BudgetStep, Descriptor, Override, Request};
 
+use std::fmt::Display;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,11 +52,14 @@ use self::spans::{ChargeSpan, DecisionSpan};
 use self::stats::add;
 use crate::controls::ActiveView;
 use crate::top::{Redaction, Top};
-use weir_common::throttle::Throttle;
+use weir_common::throttle::{Throttle, Throttles};
 use weir_store::{Answers, Batch, Store};
 
 /// How often refunds that do nothing are logged.
 const REFUND_LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How often messages of one client that cannot be understood are logged.
+const UNREADABLE_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How requests are decided, besides the rules.
 #[derive(Clone, Debug)]
@@ -110,6 +115,7 @@ pub struct Limiter<S> {
     denials: Denials,
     top: Option<Arc<Top>>,
     refund_log: Throttle,
+    unreadable_log: Throttles<Option<IpAddr>>,
 }
 
 /// Decides a request: looks it up, charges it as `$charge` says, and concludes. `$then` gets the decision and whether
@@ -156,7 +162,17 @@ impl<S: Store> Limiter<S> {
         let counts = LimiterCounts::new(options.max_series);
         let denials = Denials::new(Arc::new(Redaction::new(Vec::new())));
         let refund_log = Throttle::new(REFUND_LOG_INTERVAL);
-        Limiter { store, options, counts, denial_log, denials, top: None, refund_log }
+        let unreadable_log = Throttles::new(UNREADABLE_LOG_INTERVAL);
+        Limiter {
+            store,
+            options,
+            counts,
+            denial_log,
+            denials,
+            top: None,
+            refund_log,
+            unreadable_log,
+        }
     }
 
     /// Shows hashes in place of secret values in denials.
@@ -203,6 +219,17 @@ impl<S: Store> Limiter<S> {
     pub fn count_invalid(&self, domain: &str, error: &RequestError) {
         log::invalid(domain, error);
         add(&self.counts.invalid, 1);
+    }
+
+    /// Counts a message that cannot be understood, and logs one of each client a minute.
+    #[cold]
+    pub fn count_unreadable(&self, client: Option<IpAddr>, error: &dyn Display) {
+        add(&self.counts.invalid, 1);
+        if let Some(suppressed) = self.unreadable_log.pass(client) {
+            let client = client.map(tracing::field::display);
+            let error = log::shortened(&error.to_string());
+            tracing::warn!(client, error, suppressed, "message of a client cannot be understood");
+        }
     }
 
     /// Decides a request by the rules of one snapshot, within `budget`. What it takes of concurrency

@@ -9,6 +9,7 @@ use super::decision::{Answered, Decided};
 use super::lookup::Matched;
 use super::{RequestError, Status};
 use crate::controls::Effect;
+use weir_common::value;
 use weir_limit::{Limit, Op, ReservationOp, Source};
 use weir_store::{Entry, key_text};
 
@@ -167,7 +168,7 @@ struct Shortened<'a>(&'a str);
 impl fmt::Display for Shortened<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.char_indices().nth(MAX_NAME_CHARS) {
-            Some((end, _)) => write!(f, "{}…", &self.0[..end]),
+            Some((end, _)) => write!(f, "{}{}", &self.0[..end], value::ellipsis(self.0)),
             None => f.write_str(self.0),
         }
     }
@@ -179,7 +180,7 @@ fn descriptor(entries: &[Entry<'_>]) -> String {
     for (i, (key, value)) in entries.iter().take(MAX_ENTRIES).enumerate() {
         let comma = if i > 0 { "," } else { "" };
         // Writing to a string cannot fail.
-        let _ = write!(text, "{comma}{}={}", Shortened(key), Shortened(value));
+        let _ = write!(text, "{comma}{}={}", Shortened(key), Shortened(&value::shown(value)));
     }
     if entries.len() > MAX_ENTRIES {
         text.push_str(",…");
@@ -257,6 +258,9 @@ mod tests {
         assert!(text.starts_with(&format!("k={wanted},k={wanted},")) && text.ends_with(",…"));
         assert_eq!(text.matches("k=").count(), MAX_ENTRIES);
         assert_eq!(descriptor(&[("user", "ann"), ("path", "/a,b=c")]), "user=ann,path=/a,b=c");
+        assert_eq!(descriptor(&[("user", &*value::encode(b"a\xff"))]), r"user=a\xff");
+        let cut = shortened(&value::encode(&[0xff; 1_000]));
+        assert_eq!(value::shown(&cut), format!("{}…", r"\xff".repeat(MAX_NAME_CHARS)));
     }
 
     #[test]

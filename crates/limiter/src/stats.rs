@@ -9,7 +9,7 @@ use super::decision::{Answered, Decided};
 use super::lookup::{Match, Matched};
 use crate::top::{NearAdmission, Outcome, Recorded, Top};
 use weir_limit::{Decision, Limit, NearLimit, Plan, Source};
-use weir_rules::{Domain, Found, Rule, RuleStats, override_path};
+use weir_rules::{Domain, Found, Rule, RuleStats};
 use weir_store::Charge;
 
 /// The hits of a charge that the store decided.
@@ -116,8 +116,10 @@ impl<'a> CountedHits<'a> {
                 }
             }
             Match::Override(_) => {
-                if let Some(series) = domain.and_then(Domain::override_series) {
-                    let path = override_path(matched.descriptor.entries);
+                if let Some(domain) = domain
+                    && let Some(series) = domain.override_series()
+                {
+                    let path = domain.override_path(matched.descriptor.entries);
                     series.update(&path, |stats| self.add_to(stats, false));
                 }
             }

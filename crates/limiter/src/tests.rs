@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+mod byte_values;
 mod controls;
 mod counts;
 mod denials;
@@ -300,7 +301,9 @@ async fn what_a_store_fails_to_charge_is_an_error_of_its_rule() {
     let request = Request { domain: "d", descriptors: &descriptors, ..Request::default() };
     let (budget, holds) = (Duration::from_millis(8), &mut Holds::default());
     let decided = limiter.decide(Some(&rules), &request, budget, holds).await;
-    assert_eq!(decided.err(), Some(StoreError::TimedOut.into()));
+    let error = decided.err().unwrap();
+    assert_eq!(error, StoreError::TimedOut.into());
+    assert_eq!(error.to_string(), "the store did not answer in time (setting store.budget)");
     let errors = rules.rules().map(|rule| rule.stats.store_errors.load(Relaxed));
     assert_eq!(errors.collect::<Vec<_>>(), [3, 0, 0]);
 }
@@ -424,7 +427,13 @@ fn headers_show_the_least_remaining_or_the_last_over_its_limit() {
         over_limit,
         quota,
         remaining,
-        limit: Some(ShownLimit { name: "", requests_per_unit: n, unit: None, unit_multiplier: 1 }),
+        limit: Some(ShownLimit {
+            name: "",
+            requests_per_unit: n,
+            unit: None,
+            unit_multiplier: 1,
+            burst: None,
+        }),
         ..Default::default()
     };
     let shown = |statuses: &[Status<'_>]| {

@@ -160,12 +160,12 @@ impl Top {
     #[inline]
     fn record_in(&self, lists: &mut Lists, recorded: &Recorded<'_>) {
         let Recorded { domain, entries, rule, hits, outcome } = *recorded;
-        let key = self.hasher.key(domain, entries);
-        lists.counted[HITS].count(&key, rule, hits);
+        let key = self.hasher.key(domain, entries, rule);
+        lists.counted[HITS].count(&key, hits);
         let near = match outcome {
-            Outcome::Denied => return lists.counted[DENIED].count(&key, rule, hits),
+            Outcome::Denied => return lists.counted[DENIED].count(&key, hits),
             Outcome::WouldBeDenied(near) => {
-                lists.counted[WOULD_BE_DENIED].count(&key, rule, hits);
+                lists.counted[WOULD_BE_DENIED].count(&key, hits);
                 near
             }
             Outcome::Admitted(near) => near,

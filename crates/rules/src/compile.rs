@@ -86,6 +86,7 @@ impl RuleSet {
                     let help = "write the same `charge` in every file of the domain";
                     reader.error(root.domain_position, message, &root.domain, help);
                 }
+                domain.replace_dots = options.replace_dots;
                 domain.together = root.together;
                 domain.on_store_failure = root.on_store_failure.or(domain.on_store_failure);
                 if let Some(patcher) = &mut reader.patcher {
@@ -133,7 +134,7 @@ fn report_repeated_domain(reader: &mut Reader<'_>, root: &Root<'_>, first: &Orig
     let domain = &root.domain;
     let message = format!("duplicate domain '{domain}' in config file");
     let help = "another file has this domain: rename one, or merge domains \
-                (setting rules.merge_domains, MERGE_DOMAIN_CONFIG)";
+                (setting rules.merge_domains, MERGE_DOMAIN_CONFIG; in commands --merge-domains)";
     let problem = reader.problem(root.domain_position, message, domain, help);
     reader.problems.push(problem.with_first(first.clone()));
 }

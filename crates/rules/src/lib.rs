@@ -28,7 +28,6 @@ mod to_yaml;
 pub use compare::{Change, Difference, ListedRule, compare};
 pub use compile::Loaded;
 pub use describe::{LimitDescription, RuleDescription, RuleOfDomain};
-pub use matcher::metric_path::override_path;
 pub use matcher::near_miss::NearMiss;
 pub use matcher::{Candidate, Found, Level, Step, Trace, Within};
 pub use metrics::{HitTotals, RuleTotals, collect_metrics, totals};
@@ -79,6 +78,7 @@ pub struct Domain {
     pub patches: Box<[Origin]>,
     root: matcher::MatcherNode,
     override_series: Option<Arc<RuleSeries>>,
+    replace_dots: bool,
 }
 
 /// Options of compilation.
@@ -100,6 +100,8 @@ pub struct Options {
     pub near_limit_ratio: Option<f32>,
     /// Whether fixed windows of a month are those of the calendar, in UTC, unless a rule says otherwise.
     pub calendar_months: bool,
+    /// Whether the dots of keys and values are underscores in the paths of metrics.
+    pub replace_dots: bool,
     /// Where the lists are that rules name by `values_file`.
     pub lists: Lists,
     /// The lists of a service; none to read each as it is.
@@ -119,6 +121,7 @@ impl Default for Options {
             rejects_ignored_shadow_mode: false,
             near_limit_ratio: None,
             calendar_months: false,
+            replace_dots: false,
             lists: Lists::None,
             watched_lists: None,
             overlay: None,
@@ -186,7 +189,7 @@ impl Domain {
         self.root.find(entries)
     }
 
-    /// The counters of limits sent with requests, by [`override_path`].
+    /// The counters of limits sent with requests, by [`override_path`](Self::override_path).
     pub fn override_series(&self) -> Option<&RuleSeries> {
         self.override_series.as_deref()
     }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::RuleSet;
-use crate::matcher::{MatcherNode, Shadowed};
+use crate::matcher::{HiddenChild, MatcherNode, Shadowed};
 use crate::read::ReplacedName;
 use crate::syntax::position::Origin;
 use crate::syntax::problem::{Problem, Problems};
@@ -47,6 +47,18 @@ pub(super) fn lint(set: &RuleSet, replaced: &[Replaced], problems: &mut Problems
                 false => "move it before the other, or remove it",
             };
             problems.of_files([warning(origin, message, help).with_first(by_origin.clone())]);
+        }
+        for HiddenChild { child, by, above } in node.hidden(&mut comparisons) {
+            let (child_text, above, by_text) = (&child.text, &above.text, &by.text);
+            let message = format!(
+                "'{by_text}' matches before '{above}', so that '{child_text}' below '{above}' is never reached for it"
+            );
+            let help = format!(
+                "write `{}` below this descriptor too, or `unlimited: true` if it is an exception",
+                child.entry().0
+            );
+            problems
+                .of_files([warning(&by.origin, message, help).with_first(child.origin.clone())]);
         }
     }
     lint_replaced(set, replaced, problems);

@@ -13,7 +13,7 @@ mod trace;
 mod tree;
 mod value_sets;
 
-pub(crate) use overlap::Shadowed;
+pub(crate) use overlap::{HiddenChild, Shadowed};
 pub use trace::{Candidate, Level, Step, Trace, Within};
 pub(crate) use tree::DescriptorKey;
 
@@ -28,9 +28,10 @@ use crate::model::reserve::Reserve;
 use crate::model::rule::Rule;
 use crate::model::value_set::{Item, MatchKind, ValueSet};
 use crate::syntax::position::Origin;
-use value_sets::ValueSets;
+use value_sets::{FoundInSet, ValueSets};
 use weir_common::entry::Entry;
 use weir_common::network::Network;
+use weir_common::value;
 
 #[derive(Debug, Default)]
 pub(super) struct MatcherNode {
@@ -131,6 +132,8 @@ pub(crate) struct Matched<'n> {
     /// The length of the network with the value; none unless the value was compared as an address.
     pub network_len: Option<u8>,
     pub is_ipv4: bool,
+    /// Whether the value is the name of a list beside it, as which the values of that list are counted.
+    pub is_list_name: bool,
 }
 
 /// What the key has in place of a value.
@@ -140,26 +143,30 @@ pub(crate) enum KeyValue<'n> {
     Named(&'n str),
     /// The address in its canonical form, or the network by which it is counted.
     Network(Network),
+    /// The value with a slash after it: it is the name of a list. No name ends with a slash.
+    AfterList,
 }
 
 impl<'n> KeyValue<'n> {
-    pub fn text(self) -> Cow<'n, str> {
+    /// Returns it as text, of the value that was sent.
+    pub fn text(self, sent: &str) -> Cow<'n, str> {
         match self {
             KeyValue::Named(text) => text.into(),
             KeyValue::Network(network) => network.to_string().into(),
+            KeyValue::AfterList => format!("{sent}/").into(),
         }
     }
 }
 
 impl<'n> Matched<'n> {
     pub fn new(child: &'n Child, kind: MatchKind) -> Matched<'n> {
-        Matched { child, kind, network_len: None, is_ipv4: false }
+        Matched { child, kind, network_len: None, is_ipv4: false, is_list_name: false }
     }
 
     /// Returns what the key has in place of the value of an entry; none if it has the value.
     #[inline]
     pub fn key_value(&self, key: &str, value: &str) -> Option<KeyValue<'n>> {
-        match self.kind.is_exact() && self.network_len.is_none() {
+        match self.kind.is_exact() && self.network_len.is_none() && !self.is_list_name {
             true => None,
             false => self.other_key_value(key, value),
         }
@@ -168,7 +175,11 @@ impl<'n> Matched<'n> {
     #[inline(never)]
     fn other_key_value(&self, key: &str, value: &str) -> Option<KeyValue<'n>> {
         let text = &self.child.text;
-        if self.child.flags.share_threshold || self.kind.is_exact() {
+        let shares = self.child.flags.share_threshold && !self.kind.is_exact();
+        if self.is_list_name && !shares {
+            return Some(KeyValue::AfterList);
+        }
+        if shares || self.kind.is_exact() {
             let pattern = text.strip_prefix(key).and_then(|rest| rest.strip_prefix('_'));
             return Some(KeyValue::Named(pattern.unwrap_or(text)));
         }
@@ -197,7 +208,7 @@ impl MatcherNode {
 
     pub(super) fn key_values(&self, entries: &[Entry<'_>]) -> Vec<(usize, Cow<'_, str>)> {
         let mut values = Vec::new();
-        self.walk(entries, |i, value| values.push((i, value.text())));
+        self.walk(entries, |i, value| values.push((i, value.text(entries[i].1))));
         values
     }
 
@@ -239,7 +250,16 @@ impl MatcherNode {
         }
     }
 
+    #[inline]
     fn child(&self, key: &str, value: &str) -> Option<Matched<'_>> {
+        let mut matched = self.first_match(key, value)?;
+        if let Some(sets) = self.sets.as_ref().filter(|_| value.starts_with('@')) {
+            matched.is_list_name = sets.list_named(&self.children, key, value).is_some();
+        }
+        Some(matched)
+    }
+
+    fn first_match(&self, key: &str, value: &str) -> Option<Matched<'_>> {
         if self.children.is_empty() {
             return None;
         }
@@ -259,9 +279,11 @@ impl MatcherNode {
         {
             let child = self.children.get(found.child as usize)?;
             let network_len = found.network.map(|(_, len)| len);
-            return Some(Matched { child, kind: found.kind, network_len, is_ipv4: found.is_ipv4 });
+            let FoundInSet { kind, is_ipv4, .. } = found;
+            return Some(Matched { network_len, is_ipv4, ..Matched::new(child, kind) });
         }
         for wildcard in &self.wildcards {
+            let joined = Joined { key: key.as_bytes(), value: value::content(value).as_bytes() };
             if joined.matches(&wildcard.parts) {
                 let child = self.children.get(wildcard.child as usize)?;
                 return Some(Matched::new(child, MatchKind::Wildcard));

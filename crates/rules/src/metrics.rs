@@ -89,7 +89,7 @@ pub fn collect_metrics(rules: Option<&RuleSet>, sink: &mut dyn MetricSink) {
     }
     sink.family(LIMIT_OVER_LIMIT);
     for ((domain, path, label), count) in rules.map(limits).unwrap_or_default() {
-        let labels = [("domain", domain), ("rule", path), ("limit", label)];
+        let labels = [("domain", domain), ("rule", &path), ("limit", label)];
         sink.sample(&labels, SampleValue::Counter(count));
     }
     let reserving = rules.map(reserving).unwrap_or_default();
@@ -97,7 +97,10 @@ pub fn collect_metrics(rules: Option<&RuleSet>, sink: &mut dyn MetricSink) {
     sink.counter(FOLDED_UPDATES, rules.map_or(0, |rules| rules.series.folded.get()));
 }
 
-fn collect_reservations(rules: &[((&str, &str), ReserveCounts)], sink: &mut dyn MetricSink) {
+fn collect_reservations(
+    rules: &[((&str, Cow<'_, str>), ReserveCounts)],
+    sink: &mut dyn MetricSink,
+) {
     let families: [(MetricFamily, PickResults); 2] = [
         (RESERVATIONS, |counts| &counts.reservations),
         (SETTLEMENTS, |counts| &counts.settlements),
@@ -106,7 +109,7 @@ fn collect_reservations(rules: &[((&str, &str), ReserveCounts)], sink: &mut dyn 
         sink.family(family);
         for ((domain, path), counts) in rules {
             for (result, count) in pick(counts) {
-                let labels = [("domain", *domain), ("rule", *path), ("result", *result)];
+                let labels = [("domain", *domain), ("rule", path), ("result", *result)];
                 sink.sample(&labels, SampleValue::Counter(*count));
             }
         }
@@ -114,13 +117,13 @@ fn collect_reservations(rules: &[((&str, &str), ReserveCounts)], sink: &mut dyn 
     for (i, family) in [RESERVED_HITS, SETTLED_HITS, OVERDRAFT_HITS].into_iter().enumerate() {
         sink.family(family);
         for ((domain, path), counts) in rules {
-            let labels = [("domain", *domain), ("rule", *path)];
+            let labels = [("domain", *domain), ("rule", path)];
             sink.sample(&labels, SampleValue::Counter(counts.hits[i]));
         }
     }
     sink.family(SETTLE_RATIO);
     for ((domain, path), counts) in rules {
-        let labels = [("domain", *domain), ("rule", *path)];
+        let labels = [("domain", *domain), ("rule", path)];
         sink.sample(&labels, SampleValue::Histogram(&counts.ratio));
     }
 }
@@ -140,7 +143,7 @@ fn series(set: &RuleSet) -> Vec<((&str, Cow<'_, str>), Counts)> {
     };
     for rule in set.rules() {
         if all.is_new(&rule.stats) {
-            all.add((rule.domain(), rule.path().into()), counts(&rule.stats), sum);
+            all.add((rule.domain(), path(set, rule)), counts(&rule.stats), sum);
         }
     }
     let of_rules = set.rules().filter_map(|rule| Some((rule.domain(), rule.series.as_ref()?)));
@@ -157,14 +160,17 @@ fn series(set: &RuleSet) -> Vec<((&str, Cow<'_, str>), Counts)> {
     all.list
 }
 
+/// The domain and the path of a rule, and the label of a limit.
+type LimitLabels<'s> = (&'s str, Cow<'s, str>, &'s str);
+
 /// Returns the domain and the path of rules with several limits, the label of each limit, and its count.
-fn limits(set: &RuleSet) -> Vec<((&str, &str, &str), u64)> {
+fn limits(set: &RuleSet) -> Vec<(LimitLabels<'_>, u64)> {
     let mut all = ByLabels::new();
     for rule in set.rules() {
         for limit in &rule.limit_stats {
             if all.is_new(&limit.over_limit) {
                 let count = limit.over_limit.load(Ordering::Relaxed);
-                let labels = (rule.domain(), rule.path(), &*limit.label);
+                let labels = (rule.domain(), path(set, rule), &*limit.label);
                 all.add(labels, count, |sum, more| *sum += more);
             }
         }
@@ -172,13 +178,18 @@ fn limits(set: &RuleSet) -> Vec<((&str, &str, &str), u64)> {
     all.list
 }
 
-fn reserving(set: &RuleSet) -> Vec<((&str, &str), ReserveCounts)> {
+/// Returns the label of a rule.
+fn path<'r>(set: &RuleSet, rule: &'r Rule) -> Cow<'r, str> {
+    set.domain(rule.domain()).map_or_else(|| rule.path().into(), |domain| domain.rule_path(rule))
+}
+
+fn reserving(set: &RuleSet) -> Vec<((&str, Cow<'_, str>), ReserveCounts)> {
     let mut all = ByLabels::new();
     for rule in set.rules() {
         if let Some(stats) = &rule.reserve_stats
             && all.is_new(stats)
         {
-            all.add((rule.domain(), rule.path()), stats.counts(), |sum, more| sum.add(&more));
+            all.add((rule.domain(), path(set, rule)), stats.counts(), |sum, more| sum.add(&more));
         }
     }
     all.list

@@ -25,6 +25,9 @@ use crate::syntax::problem::{Omitted, Problem, Problems};
 pub struct Overlay {
     pub(super) files: Arc<[RuleFile]>,
     patches: usize,
+    /// The warnings about the files, and the number of those that are not listed.
+    warnings: Arc<[Problem]>,
+    omitted: Omitted,
 }
 
 /// Overlay files that cannot be used.
@@ -48,11 +51,14 @@ impl Overlay {
         let mut problems = Problems::new(options.max_problems);
         problems.of_files(found);
         let patches = parse(&files, options, &mut problems).len();
-        if problems.has_errors() {
-            let (problems, omitted) = problems.into_parts();
-            return Err(OverlayError { problems, omitted, files });
+        let has_errors = problems.has_errors();
+        let (problems, omitted) = problems.into_parts();
+        match has_errors {
+            true => Err(OverlayError { problems, omitted, files }),
+            false => {
+                Ok(Overlay { files: files.into(), patches, warnings: problems.into(), omitted })
+            }
         }
-        Ok(Overlay { files: files.into(), patches })
     }
 
     /// Reads and validates the selected files.
@@ -80,8 +86,11 @@ impl Overlay {
     }
 
     pub(super) fn patcher(&self, options: &Options) -> Patcher {
-        // The files were valid before, so there are no problems.
-        Patcher::new(parse(&self.files, options, &mut Problems::new(1)))
+        // The files were valid before, and their warnings are known.
+        let mut patcher = Patcher::new(parse(&self.files, options, &mut Problems::new(1)));
+        patcher.failures.warnings = self.warnings.to_vec();
+        patcher.failures.omitted = self.omitted;
+        patcher
     }
 }
 

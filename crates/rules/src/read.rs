@@ -9,6 +9,7 @@ mod patched;
 mod rate;
 mod reserve;
 mod root;
+mod siblings;
 mod value_sets;
 mod values;
 
@@ -34,6 +35,7 @@ use budget::Budget;
 pub(super) use limits::ReplacedName;
 use limits::{LimitFields, OfRule};
 pub(super) use root::Root;
+use siblings::Merged;
 use value_sets::{NamedSet, set_node};
 use weir_limit::Plan;
 
@@ -47,6 +49,9 @@ pub(super) struct Reader<'r> {
     /// The `charge` of the domain; known once the root is read.
     pub together: bool,
     lint: bool,
+    /// Whether siblings of one key and value are merged, and those that were.
+    merges_siblings: bool,
+    merged: Option<Merged>,
     pub replaced: Vec<ReplacedName>,
     pub patcher: Option<&'r mut Patcher>,
     /// Reads the lists that rules name; none where only other keys are read.
@@ -152,6 +157,8 @@ impl<'r> Reader<'r> {
             options,
             together: false,
             lint: options.lint,
+            merges_siblings: document.merges_siblings(),
+            merged: None,
             replaced: Vec::new(),
             patcher: None,
             lists: None,
@@ -166,6 +173,7 @@ impl<'r> Reader<'r> {
             budget: self.budget.clone(),
             rules: Vec::new(),
             lint: false,
+            merged: None,
             replaced: Vec::new(),
             patcher: None,
             lists: None,
@@ -197,10 +205,10 @@ impl<'r> Reader<'r> {
         for &(field, child) in fields {
             match field {
                 "key" => {
-                    (read.key, read.key_position) = (self.string(child, field), child.position);
+                    (read.key, read.key_position) = (self.written(child, field), child.position);
                 }
                 "value" => {
-                    (read.value, value_position) = (self.string(child, field), child.position);
+                    (read.value, value_position) = (self.written(child, field), child.position);
                 }
                 "shadow_mode" => read.shadow_mode = self.bool(child, field),
                 "quota_mode" => read.quota_mode = self.bool(child, field),
@@ -253,16 +261,34 @@ impl<'r> Reader<'r> {
         read
     }
 
-    fn descriptor<'n>(&mut self, node: &'n Node<'n>, above: &Above<'_>, tree: &mut Tree) {
+    /// Reads a descriptor, with the fields that it lacks of the siblings that are merged with it.
+    fn descriptor<'n>(
+        &mut self,
+        node: &'n Node<'n>,
+        siblings: &[&'n Node<'n>],
+        above: &Above<'_>,
+        tree: &mut Tree,
+    ) {
         if self.budget.is_spent() {
             return;
         }
         let mut fields = self.fields(node, Section::Descriptor);
+        for sibling in siblings {
+            for field in self.fields(sibling, Section::Descriptor) {
+                if field.0 == "descriptors" || fields.iter().all(|(known, _)| *known != field.0) {
+                    fields.push(field);
+                }
+            }
+        }
         let limit = self.limit_of_rate(node, &mut fields);
         fields.extend(limit.as_ref().map(|(key, limit)| (*key, limit)));
         let mut nodes = Vec::new();
         for (field, child) in fields.iter().filter(|(field, _)| *field == "descriptors") {
-            nodes = self.maps(child, field);
+            // Of a repeated key the last counts; merged siblings have each its own.
+            if siblings.is_empty() {
+                nodes.clear();
+            }
+            nodes.append(&mut self.maps(child, field));
         }
         let below = Rc::new(Below { nodes, keys: OnceCell::new() });
         let node = DescriptorNode { position: node.position, fields, below, cuts_reserve: false };
@@ -392,9 +418,7 @@ impl<'r> Reader<'r> {
             *rule = Some(built);
         }
         let above = Above { name: &name, domain: above.domain, entries: &entries, value_to_metric };
-        for child in &node.below.nodes {
-            self.descriptor(child, &above, below);
-        }
+        self.level(&node.below.nodes, &above, below);
         below.shrink();
         self.equal_networks(below, 0);
     }
@@ -414,7 +438,7 @@ impl<'r> Reader<'r> {
         self.problems.push(problem);
     }
 
-    fn warn(&mut self, position: Position, message: String, text: &str, help: &str) {
+    pub fn warn(&mut self, position: Position, message: String, text: &str, help: &str) {
         if !self.problems.has_room(Severity::Warning) {
             return self.problems.omit(Severity::Warning);
         }

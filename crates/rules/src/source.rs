@@ -120,9 +120,19 @@ impl Selection {
 
     /// Reads all files of a kind, as [`read`](Self::read) does rule files.
     pub fn read_kind(&self, kind: FileKind) -> (Vec<RuleFile>, Vec<Problem>) {
+        self.read_found(self.find_all(kind))
+    }
+
+    /// Finds the files of a kind in all roots.
+    pub fn find_all(&self, kind: FileKind) -> FoundFiles {
         let mut found = FoundFiles::default();
         self.roots.iter().for_each(|root| found.add(self.find(root, kind)));
-        let FoundFiles { files, mut problems } = found;
+        found
+    }
+
+    /// Reads the files that were found.
+    pub fn read_found(&self, found: FoundFiles) -> (Vec<RuleFile>, Vec<Problem>) {
+        let FoundFiles { files, mut problems, .. } = found;
         let mut read = Vec::new();
         for (path, _) in files {
             let bytes = regular::read(&path, MAX_FILE_BYTES).map(|read| read.bytes);
@@ -136,11 +146,13 @@ impl Selection {
 
     /// Finds the files of a kind in one of the roots.
     pub fn find(&self, root: &Path, kind: FileKind) -> FoundFiles {
-        let (mut found, mut problems) = (Vec::new(), Vec::new());
+        let (mut found, mut problems, mut skipped) = (Vec::new(), Vec::new(), Vec::new());
         match fs::metadata(root) {
             Ok(meta) if meta.is_dir() => {
-                let (seen, found, problems) = (HashSet::new(), &mut found, &mut problems);
-                Search { selection: self, kind, root, seen, found, problems }.directory(root);
+                let (found, problems, skipped) = (&mut found, &mut problems, &mut skipped);
+                let seen = HashSet::new();
+                Search { selection: self, kind, root, seen, found, problems, skipped }
+                    .directory(root);
             }
             Ok(meta) if meta.is_file() => found.push(root.to_owned()),
             Ok(_) => problems.push(irregular(root)),
@@ -151,7 +163,7 @@ impl Selection {
         }
         let real = |path: &PathBuf| fs::canonicalize(path).unwrap_or_else(|_| path.clone());
         let files = found.into_iter().map(|path| (path.clone(), real(&path)));
-        FoundFiles { files: files.collect(), problems }
+        FoundFiles { files: files.collect(), problems, skipped }
     }
 
     /// Reports a directory without files of a kind, which would have no effect.
@@ -222,7 +234,12 @@ pub struct FoundFiles {
     pub files: Vec<(PathBuf, PathBuf)>,
     /// Why others cannot be read.
     pub problems: Vec<Problem>,
+    /// Others that are not selected, up to [`MAX_SKIPPED`] of each root. Tests and hidden files are not among them.
+    pub skipped: Vec<PathBuf>,
 }
+
+/// The most skipped files of a root that are listed.
+const MAX_SKIPPED: usize = 100;
 
 impl FoundFiles {
     /// Adds the files that are not known by another path.
@@ -230,6 +247,7 @@ impl FoundFiles {
         let mut seen: HashSet<PathBuf> = self.files.iter().map(|(_, real)| real.clone()).collect();
         self.files.extend(more.files.into_iter().filter(|(_, real)| seen.insert(real.clone())));
         self.problems.extend(more.problems);
+        self.skipped.extend(more.skipped);
     }
 }
 
@@ -241,6 +259,7 @@ struct Search<'s> {
     seen: HashSet<PathBuf>,
     found: &'s mut Vec<PathBuf>,
     problems: &'s mut Vec<Problem>,
+    skipped: &'s mut Vec<PathBuf>,
 }
 
 impl Search<'_> {
@@ -268,6 +287,9 @@ impl Search<'_> {
                     true => self.found.push(path),
                     false => self.problems.push(irregular(&path)),
                 },
+                // Tests are meant to be here.
+                Ok(_) if FileKind::of(&path) == FileKind::Test => {}
+                Ok(_) if self.skipped.len() < MAX_SKIPPED => self.skipped.push(path),
                 Ok(_) => {}
                 // Some editors keep a dangling link beside each file that is open.
                 Err(_) if is_dotted(&path) || !self.selects(&path) => {}

@@ -15,6 +15,7 @@ mod overlay;
 mod rate;
 mod reserve;
 mod sets;
+mod siblings;
 mod source;
 mod to_yaml;
 mod totals;

@@ -200,9 +200,15 @@ fn limit_map(limit: &Limit, replaces: &[&str], is_alone: bool, reserves: bool) -
     if kind != AlgorithmKind::FixedWindow {
         map.add("algorithm", limit.algorithm.name());
     }
-    if let Some(unit) = limit.unit {
-        map.add("unit", unit.name());
-        map.add_unless(1, "unit_multiplier", limit.unit_multiplier);
+    match limit.unit {
+        Some(unit) if limit.in_days => {
+            map.add("period", duration(unit.period(limit.unit_multiplier).unwrap_or_default()));
+        }
+        Some(unit) => {
+            map.add("unit", unit.name());
+            map.add_unless(1, "unit_multiplier", limit.unit_multiplier);
+        }
+        None => {}
     }
     map.add("requests_per_unit", n);
     let mut parameters = parameters(limit);

@@ -3,11 +3,13 @@
 //! `weir:{shop|api_key=alice}f60`: prefix, domain, entries and the plan's shape. In a domain with `charge: together` it
 //! is `weir:{shop}|api_key=alice|f60`. The part in braces decides a key's slot on a cluster, so that all keys of such a
 //! domain are in one. The characters that structure the text are escaped in values (`%7B`), and control characters too,
-//! so that no value can close the braces, move a key to another slot, or produce the key of other entries.
+//! so that no value can close the braces, move a key to another slot, or produce the key of other entries. So are bytes
+//! that are not UTF-8 (`%FF`).
 
 use std::fmt::Write;
 
 use super::Key;
+use weir_common::value;
 use weir_limit::Plan;
 
 /// The longest name in braces, or of entries behind them. A longer one is cut, and ends in a hash of the whole.
@@ -35,7 +37,7 @@ pub(crate) fn write(prefix: &str, key: &Key<'_>, plan: &Plan, together: bool) ->
         text.push('|');
         escape(&mut text, name);
         text.push('=');
-        escape(&mut text, value);
+        escape_value(&mut text, value);
     }
     shorten(&mut text, start);
     text.push(if together { '|' } else { '}' });
@@ -47,7 +49,7 @@ pub(crate) fn write(prefix: &str, key: &Key<'_>, plan: &Plan, together: bool) ->
 #[cfg(feature = "redis")]
 pub(crate) fn id_text(id: &str) -> String {
     let mut text = String::with_capacity(id.len().min(MAX_NAME));
-    escape(&mut text, id);
+    escape_value(&mut text, id);
     shorten(&mut text, 0);
     text
 }
@@ -67,6 +69,23 @@ fn shorten(text: &mut String, start: usize) {
     text.push_str(&hash[..HASH_HEX]);
 }
 
+fn escape_value(text: &mut String, value: &str) {
+    if !value::is_encoded(value) {
+        return escape(text, value);
+    }
+    for chunk in value::decode(value).utf8_chunks() {
+        escape(text, chunk.valid());
+        escape_bytes(text, chunk.invalid());
+    }
+}
+
+fn escape_bytes(text: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "%{byte:02X}");
+    }
+}
+
 fn escape(text: &mut String, part: &str) {
     let special = |c: char| c.is_control() || matches!(c, '{' | '}' | '|' | '=' | '#' | '%');
     let mut rest = part;
@@ -75,11 +94,7 @@ fn escape(text: &mut String, part: &str) {
         text.push_str(plain);
         let mut chars = from.chars();
         let c = chars.next().unwrap_or_default();
-        let mut bytes = [0; 4];
-        for byte in c.encode_utf8(&mut bytes).bytes() {
-            // Writing to a string cannot fail.
-            let _ = write!(text, "%{byte:02X}");
-        }
+        escape_bytes(text, c.encode_utf8(&mut [0; 4]).as_bytes());
         rest = chars.as_str();
     }
     text.push_str(rest);
@@ -88,6 +103,8 @@ fn escape(text: &mut String, part: &str) {
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
+
+    use proptest::prelude::*;
 
     use super::*;
     use weir_limit::{Limit, Unit};
@@ -119,8 +136,16 @@ mod tests {
         assert_eq!(text("a{b}", &[("|", "\n%")]), "weir:{a%7Bb%7D|%7C=%0A%25}f60");
         let long = "x".repeat(1 << 10);
         let other = format!("{long}y");
-        let parts = ["", "a", "a|b", "a=b", "=", "|", "{", "}", "%7B", "#", "\0", "\u{85}"];
-        let parts: Vec<&str> = parts.into_iter().chain([long.as_str(), other.as_str()]).collect();
+        let parts =
+            ["", "a", "a|b", "a=b", "=", "|", "{", "}", "%7B", "#", "\0", "\u{85}", "%FF", "ÿ"];
+        let bytes = [&b"\xff"[..], b"\xfe", b"a\xff", b"\xff|b", b"%\xff", b"\xf4\x8f\xbf\xbf\xff"];
+        let bytes = bytes.map(|bytes| value::encode(bytes));
+        let bytes = bytes.iter().map(|text| &**text);
+        let own = ["\u{10ffff}", "\u{10ff7f}", "\u{10ffff}\u{10ff7f}"]
+            .map(|text| value::encode(text.as_bytes()));
+        let own = own.iter().map(|text| &**text);
+        let long = [long.as_str(), other.as_str()];
+        let parts: Vec<&str> = parts.into_iter().chain(long).chain(bytes).chain(own).collect();
         let mut seen = HashMap::new();
         let mut check = |domain, entries: &[(&str, &str)]| {
             for together in [false, true] {
@@ -141,6 +166,26 @@ mod tests {
                 }
                 check("d", &[(a, b), (b, a)]);
             }
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf_8_are_escaped_and_texts_are_not() {
+        let of_value = |value: &[u8]| text("shop", &[("user", &*value::encode(value))]);
+        assert_eq!(of_value(b"a%\xff\xc3"), "weir:{shop|user=a%25%FF%C3}f60");
+        assert_eq!(of_value(b"a%FF"), "weir:{shop|user=a%25FF}f60");
+        // As before there were such bytes.
+        assert_eq!(of_value("\u{10ff7f}".as_bytes()), "weir:{shop|user=\u{10ff7f}}f60");
+    }
+
+    proptest! {
+        #[test]
+        fn no_two_values_have_the_same_key(
+            a in prop::collection::vec(prop::sample::select(&b"a%F\xff\xf4\x8f\xbd\xbf"[..]), 0..6),
+            b in prop::collection::vec(prop::sample::select(&b"a%F\xff\xf4\x8f\xbd\xbf"[..]), 0..6),
+        ) {
+            let key = |value: &[u8]| text("shop", &[("user", &*value::encode(value))]);
+            prop_assert_eq!(key(&a) == key(&b), a == b);
         }
     }
 

@@ -58,6 +58,30 @@ pub enum StoreError {
     /// It is full.
     #[error("the store has no room left")]
     OutOfMemory,
+    /// Fewer replicas follow it than it needs to accept writes.
+    #[error("the store has too few replicas to accept writes")]
+    NoReplicas,
+    /// It accepts no writes because it cannot save them.
+    #[error("the store cannot save its data, and accepts no writes")]
+    NotSaved,
+    /// A part of its cluster is missing.
+    #[error("the store's cluster is down")]
+    ClusterDown,
+    /// It is a replica that has lost its master.
+    #[error("the store has no connection to its master")]
+    MasterDown,
+    /// It has just started.
+    #[error("the store is loading its data")]
+    Loading,
+    /// It runs a script that takes long.
+    #[error("the store is busy with a script")]
+    Busy,
+    /// Its user may not run a command, or not use the key.
+    #[error("the store does not permit a command or a key to this user")]
+    NotPermitted,
+    /// Its time is not in the calendar windows of the caller.
+    #[error("the clocks of weir and the store are too far apart for a calendar")]
+    ClockSkew,
     /// The key belongs to another program.
     #[error("the key holds something that is not weir's")]
     WrongType,
@@ -68,12 +92,20 @@ pub enum StoreError {
 
 impl StoreError {
     /// Every kind.
-    pub const ALL: [StoreError; 7] = [
+    pub const ALL: [StoreError; 15] = [
         StoreError::Unavailable,
         StoreError::TimedOut,
         StoreError::CallerDeadline,
         StoreError::ReadOnly,
         StoreError::OutOfMemory,
+        StoreError::NoReplicas,
+        StoreError::NotSaved,
+        StoreError::ClusterDown,
+        StoreError::MasterDown,
+        StoreError::Loading,
+        StoreError::Busy,
+        StoreError::NotPermitted,
+        StoreError::ClockSkew,
         StoreError::WrongType,
         StoreError::Corrupt,
     ];
@@ -86,6 +118,14 @@ impl StoreError {
             StoreError::CallerDeadline => "caller_deadline",
             StoreError::ReadOnly => "read_only",
             StoreError::OutOfMemory => "out_of_memory",
+            StoreError::NoReplicas => "no_replicas",
+            StoreError::NotSaved => "not_saved",
+            StoreError::ClusterDown => "cluster_down",
+            StoreError::MasterDown => "master_down",
+            StoreError::Loading => "loading",
+            StoreError::Busy => "busy",
+            StoreError::NotPermitted => "not_permitted",
+            StoreError::ClockSkew => "clock_skew",
             StoreError::WrongType => "wrong_type",
             StoreError::Corrupt => "corrupt",
         }
@@ -93,7 +133,14 @@ impl StoreError {
 
     /// Returns whether it is certain that nothing was charged.
     pub fn is_refusal(self) -> bool {
-        !matches!(self, StoreError::Unavailable | StoreError::TimedOut | StoreError::CallerDeadline)
+        // Without the right to its second write, a script may have made its first.
+        !matches!(
+            self,
+            StoreError::Unavailable
+                | StoreError::TimedOut
+                | StoreError::CallerDeadline
+                | StoreError::NotPermitted
+        )
     }
 }
 

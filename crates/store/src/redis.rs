@@ -29,6 +29,7 @@ mod master;
 mod operations;
 mod options;
 mod per_second;
+mod refusal;
 mod replica_texts;
 mod reply;
 mod round_trip;

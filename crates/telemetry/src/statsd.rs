@@ -31,6 +31,8 @@ pub struct Options {
     /// The time between reports.
     pub interval: Duration,
     pub statistics: reference::Options,
+    /// Whether characters in names that start tags at some servers become `_`.
+    pub replaces_tag_characters: bool,
 }
 
 /// The protocol of the reports.
@@ -68,7 +70,7 @@ pub fn start(
     };
     let collect = Arc::new(collect);
     // Kept if the thread fails: it has what was sent already.
-    let report = Arc::new(Mutex::new(Report::new(options.dialect.clone())));
+    let report = Arc::new(Mutex::new(Report::new(&options)));
     let ended = threads::start_background(name, failures, move || {
         run(options.clone(), collect.clone(), report.clone(), ending.clone())
     })?;
@@ -122,19 +124,25 @@ mod tests {
     use super::*;
     use weir_common::metrics::MetricFamily;
 
+    pub fn options(dialect: Dialect) -> Options {
+        Options {
+            address: String::new(),
+            protocol: Protocol::Udp,
+            dialect,
+            interval: Duration::from_millis(10),
+            statistics: reference::Options::default(),
+            replaces_tag_characters: false,
+        }
+    }
+
     #[tokio::test]
     async fn reports_go_on_after_a_panic() {
         const KEYS: MetricFamily = MetricFamily::gauge("keys", "Keys", &[]);
         let failures = Failures::default();
         let (tries, counted) = (Arc::new(AtomicU64::new(0)), Arc::new(tokio::sync::Notify::new()));
         let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-        let options = Options {
-            address: server.local_addr().unwrap().to_string(),
-            protocol: Protocol::Udp,
-            dialect: Dialect::StatsD,
-            interval: Duration::from_millis(10),
-            statistics: reference::Options::default(),
-        };
+        let address = server.local_addr().unwrap().to_string();
+        let options = Options { address, ..options(Dialect::StatsD) };
         let collect = {
             let (tries, counted) = (tries.clone(), counted.clone());
             move |sink: &mut dyn MetricSink| {

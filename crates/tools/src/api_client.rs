@@ -92,8 +92,9 @@ pub enum ClientError {
     Usage(String),
     /// The server cannot be reached, or does not answer as weir does.
     Connection(String),
-    /// The server answers with an error: why, and what to do instead.
-    Rejected { error: String, help: String },
+    /// The server answers with an error: why, and what to do instead. `names` are those of the limits of which one
+    /// must be named.
+    Rejected { error: String, help: String, names: Vec<String> },
 }
 
 impl ClientError {
@@ -102,7 +103,7 @@ impl ClientError {
         let (error, help, code) = match self {
             ClientError::Usage(error) => (error, "", ExitCode::from(USAGE)),
             ClientError::Connection(error) => (error, "", ExitCode::FAILURE),
-            ClientError::Rejected { error, help } => (error, help.as_str(), ExitCode::FAILURE),
+            ClientError::Rejected { error, help, .. } => (error, help.as_str(), ExitCode::FAILURE),
         };
         on_stderr(&format!("error: {error}"));
         if !help.is_empty() {
@@ -115,6 +116,8 @@ impl ClientError {
 /// A connection to the API. Each request uses a connection of its own.
 pub(crate) struct ApiClient<'a> {
     base: String,
+    /// The URL as it may be shown: a password may end up in the path.
+    shown: String,
     token: Option<HeaderValue>,
     args: &'a ConnectionArgs,
 }
@@ -144,12 +147,13 @@ impl ApiClient<'_> {
                 target.host
             ));
         }
-        Ok(ApiClient { base, token, args })
+        let shown = without_login(&base);
+        Ok(ApiClient { base, shown, token, args })
     }
 
-    /// The URL of the server, without a slash at its end.
+    /// The URL of the server as it may be shown.
     pub fn server(&self) -> &str {
-        &self.base
+        &self.shown
     }
 
     /// Reads a resource. `path` is encoded.
@@ -204,9 +208,9 @@ impl ApiClient<'_> {
         let rejected = json.as_ref().and_then(|json| ErrorAnswer::deserialize(json).ok());
         match (json, rejected) {
             (Some(json), _) if status.is_success() => Ok(json),
-            (_, Some(ErrorAnswer { error, help, kind })) => {
+            (_, Some(ErrorAnswer { error, help, kind, names })) => {
                 let help = advice(kind).map_or(help, str::to_owned);
-                Err(ClientError::Rejected { error, help })
+                Err(ClientError::Rejected { error, help, names })
             }
             _ => Err(self.is_not_weir(&format!(" {status}"))),
         }
@@ -216,12 +220,12 @@ impl ApiClient<'_> {
     pub fn is_not_weir(&self, what: &str) -> ClientError {
         ClientError::Connection(format!(
             "{} answers{what}, but not as the API of weir: name its debug port, 6070 by default",
-            self.base
+            self.shown
         ))
     }
 
     fn explain(&self, error: FetchError) -> ClientError {
-        let base = &self.base;
+        let base = &self.shown;
         ClientError::Connection(match error {
             FetchError::Http(HttpError::Certificates(error)) => error,
             FetchError::Http(HttpError::Connect(error))
@@ -365,6 +369,31 @@ mod tests {
     }
 
     #[test]
+    fn a_password_in_the_path_of_a_server_is_not_shown() {
+        // The first slash of the password ends the host and the port.
+        let url = "http://127.0.0.1:1/S3cret@weir:6070";
+        let server = Some(url.to_owned());
+        let connection = ConnectionArgs {
+            token_file: None,
+            timeout: Duration::from_secs(10),
+            tls: TlsFiles::default(),
+        };
+        let args = ServerArgs { server, connection };
+        let client = ApiClient::new(&args).unwrap();
+        let errors = [client.get("/v1/status").unwrap_err(), client.is_not_weir("")];
+        for error in errors {
+            let ClientError::Connection(error) = error else { panic!("{error:?}") };
+            assert!(!error.contains("S3cret") && error.contains("***@weir:6070"), "{error}");
+        }
+        assert_eq!(client.server(), "http://***@weir:6070");
+        let target: Target = url.parse().unwrap();
+        assert_eq!(
+            (target.to_string().as_str(), target.path()),
+            ("http://***@weir:6070", "/S3cret@weir:6070")
+        );
+    }
+
+    #[test]
     fn values_cannot_end_a_query_or_a_path() {
         let url = with_query("/v1/state", &[("domain", "a&b"), ("descriptor", "p=/x?y#z,u=%é ")]);
         assert_eq!(url, "/v1/state?domain=a%26b&descriptor=p%3D%2Fx%3Fy%23z%2Cu%3D%25%C3%A9%20");
@@ -419,7 +448,7 @@ mod tests {
             client.read_answer(StatusCode::from_u16(status).unwrap(), json)
         };
         assert_eq!(read(200, r#"{"a":1}"#).unwrap()["a"], 1);
-        let Err(ClientError::Rejected { error, help }) =
+        let Err(ClientError::Rejected { error, help, .. }) =
             read(404, r#"{"error":"no","help":"list"}"#)
         else {
             panic!("it is rejected")

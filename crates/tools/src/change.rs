@@ -152,19 +152,16 @@ pub fn limit(args: &LimitArgs) -> ExitCode {
     run(&args.control, args.action())
 }
 
-/// The end of the error of a limit without a name, before the names of the rule.
-const NAMES: &str = ": name the one to change, of ";
-
 /// Adds the command with the name of a limit to the error of a rule that has several.
 fn with_command(error: ClientError, args: impl Iterator<Item = String>) -> ClientError {
-    let ClientError::Rejected { error, help } = error else { return error };
-    let names = error.split_once(NAMES).map(|(_, names)| names.split(", "));
-    let help = names.map_or(help, |names| {
+    let ClientError::Rejected { error, mut help, names } = error else { return error };
+    if !names.is_empty() {
         let line: Vec<String> = args.map(|arg| quoted(&arg)).collect();
-        let ends: Vec<String> = names.map(|name| format!("--limit {}", quoted(name))).collect();
-        without_any_login(&format!("weir {} {}", line.join(" "), ends.join(", or ")))
-    });
-    ClientError::Rejected { error, help }
+        let ends = names.iter().map(|name| format!("--limit {}", quoted(name)));
+        let ends = ends.collect::<Vec<_>>().join(", or ");
+        help = without_any_login(&format!("weir {} {ends}", line.join(" ")));
+    }
+    ClientError::Rejected { error, help, names }
 }
 
 /// Returns an argument as a shell takes it.
@@ -335,20 +332,18 @@ mod tests {
 
     #[test]
     fn a_limit_without_a_name_gets_the_command_with_one() {
-        let rejected = |error: &str| {
-            let (error, help) = (error.to_owned(), "write other numbers".to_owned());
+        let rejected = |names: &[&str]| {
+            let (error, help) = ("it does not fit".to_owned(), "write other numbers".to_owned());
+            let names = names.iter().map(|name| (*name).to_owned()).collect();
             let line = ["limit", "-d", "shop", "a=it's *", "--n", "9"].map(str::to_owned);
-            match with_command(ClientError::Rejected { error, help }, line.into_iter()) {
+            match with_command(ClientError::Rejected { error, help, names }, line.into_iter()) {
                 ClientError::Rejected { help, .. } => help,
                 other => panic!("{other:?}"),
             }
         };
-        let several = weir_limiter::controls::PlanError::NameNeeded("monthly, per day".to_owned());
-        let help = rejected(&format!("the limit does not fit the rule shop.a: {several}"));
-        let wanted =
-            r"weir limit -d shop 'a=it'\''s *' --n 9 --limit monthly, or --limit 'per day'";
-        assert_eq!(help, wanted);
-        assert_eq!(rejected("the rule has no limit of that name"), "write other numbers");
+        let wanted = r"weir limit -d shop 'a=it'\''s *' --n 9 --limit monthly, or --limit 'per day, or more'";
+        assert_eq!(rejected(&["monthly", "per day, or more"]), wanted);
+        assert_eq!(rejected(&[]), "write other numbers");
     }
 
     #[test]

@@ -10,9 +10,10 @@ use clap::Args;
 use serde_json::json;
 
 use super::print::{self, Output, counted, finish, on_stderr};
-use super::rule_files::{self, RuleFileArgs, is_stdin};
+use super::rule_files::{self, LoadedFiles, RuleFileArgs, is_stdin};
 use weir_common::escape::{escape, has_colors};
 use weir_common::number::{count, parse_size};
+use weir_rules::source::Selection;
 use weir_rules::{
     DEFAULT_MAX_PROBLEMS, Group, Lists, Loaded, Options, Position, Problem, Rule, Severity,
     SourceFile,
@@ -20,6 +21,9 @@ use weir_rules::{
 
 /// Characters of the widest column that is padded: one long key does not widen every row.
 const MAX_COLUMN_WIDTH: usize = 100;
+
+/// Skipped files that are named.
+const MAX_SKIPPED: usize = 10;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -35,10 +39,11 @@ Exits 0 if the rules and settings load, 1 if a file has an error, or a warning w
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct CheckArgs {
-    /// Rule files, directories of them, or Kubernetes manifests; `-` for standard input.
-    #[arg(required_unless_present = "settings", value_name = "RULES")]
+    /// Rule files, directories of them, or Kubernetes manifests; `-` for standard input. Default: those that the settings
+    /// or the environment name, as for `weir serve`.
+    #[arg(value_name = "RULES")]
     pub paths: Vec<PathBuf>,
-    /// Also check a settings file, with the settings in the environment. Default of RULES: those that it names.
+    /// Also check a settings file, with the settings in the environment.
     #[arg(long, value_name = "FILE")]
     pub settings: Option<PathBuf>,
     #[command(flatten)]
@@ -46,6 +51,9 @@ pub struct CheckArgs {
     /// The setting rules.calendar_months.
     #[arg(skip)]
     pub calendar_months: bool,
+    /// Which files of directories are read.
+    #[arg(skip = Selection::of_roots(Vec::new()))]
+    pub selection: Selection,
     /// Format of the rules and their problems.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     output: Output,
@@ -85,7 +93,9 @@ pub fn run(args: &CheckArgs) -> ExitCode {
         lists: Lists::BesideRules,
         ..Options::default()
     };
-    let mut loaded = rule_files::load(&args.paths, &args.rule_files.overlay, &options);
+    let overlay = &args.rule_files.overlay;
+    let LoadedFiles { mut loaded, skipped } =
+        rule_files::load(&args.paths, overlay, &options, &args.selection);
     let files = loaded.files.len();
     if loaded.is_good() && !args.envoy.is_empty() {
         envoy::check(&mut loaded, &args.envoy, args.max_problems);
@@ -97,14 +107,28 @@ pub fn run(args: &CheckArgs) -> ExitCode {
             // Standard error may be closed while standard output is read.
             let is_colored = has_colors(&io::stderr());
             let _ = print_problems(&loaded, is_good, is_colored, &mut io::stderr().lock());
+            if !skipped.is_empty() {
+                on_stderr(&format!("note: no rule files, skipped: {}", shortened(&skipped)));
+            }
             match is_good {
                 true => print_rules(&loaded, files, &mut io::stdout().lock()),
                 false => Ok(()),
             }
         }
-        Output::Json => print::json(&as_json(&loaded, is_good), &mut io::stdout().lock()),
+        Output::Json => {
+            let mut json = as_json(&loaded, is_good);
+            json["skipped"] = skipped.into();
+            print::json(&json, &mut io::stdout().lock())
+        }
     };
     finish(printed, if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Returns the first names of a list, and the number of the others.
+fn shortened(names: &[String]) -> String {
+    let more = names.len().saturating_sub(MAX_SKIPPED);
+    let shown = names[..names.len() - more].join(", ");
+    if more == 0 { shown } else { format!("{shown} and {more} more") }
 }
 
 fn print_problems(

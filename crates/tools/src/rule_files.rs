@@ -1,12 +1,15 @@
 //! Rule files as commands take them: files, directories, manifests and standard input.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use weir_rules::source::{MAX_FILE_BYTES, RuleFile, Selection};
-use weir_rules::{Lists, Loaded, Options, Overlay, Problem, Problems, RuleSet, SourceFile};
+use weir_rules::source::{FileKind, MAX_FILE_BYTES, RuleFile, Selection};
+use weir_rules::{
+    Document, Lists, Loaded, Options, Overlay, Problem, Problems, RuleSet, SourceFile,
+};
 
 /// Whether a path means standard input.
 pub fn is_stdin(path: &Path) -> bool {
@@ -46,16 +49,32 @@ pub fn load_default(
     merge_domains: bool,
 ) -> Loaded<SourceFile> {
     let options = Options { merge_domains, lists: Lists::BesideRules, ..Options::default() };
-    load(paths, overlays, &options)
+    load(paths, overlays, &options, &Selection::of_roots(Vec::new())).loaded
 }
 
-/// Reads and compiles rule files, also those in Kubernetes manifests, as overlays patch them.
-pub fn load(paths: &[PathBuf], overlays: &[PathBuf], options: &Options) -> Loaded<SourceFile> {
+/// Rule files that were compiled, and the files beside them that nothing names.
+pub struct LoadedFiles {
+    pub loaded: Loaded<SourceFile>,
+    /// Files of directories and entries of ConfigMaps that are no rule files; empty after an error.
+    pub skipped: Vec<String>,
+}
+
+/// Reads and compiles rule files, also those in Kubernetes manifests, as overlays patch them. `selection` decides which
+/// files of directories are read.
+pub fn load(
+    paths: &[PathBuf],
+    overlays: &[PathBuf],
+    options: &Options,
+    selection: &Selection,
+) -> LoadedFiles {
     let (open, roots): (Vec<PathBuf>, Vec<PathBuf>) =
         paths.iter().filter(|path| !is_stdin(path)).cloned().partition(|path| is_open(path));
-    let selection = Selection::of_roots(roots);
-    let overlay = Selection::of_roots(overlays.to_vec());
-    let (mut files, mut found) = selection.read();
+    let ignore_dot_files = selection.ignore_dot_files;
+    let selection = Selection { roots, ..selection.clone() };
+    let overlay = Selection { ignore_dot_files, ..Selection::of_roots(overlays.to_vec()) };
+    let in_roots = selection.find_all(FileKind::Rules);
+    let skipped = in_roots.skipped.clone();
+    let (mut files, mut found) = selection.read_found(in_roots);
     let stdin = paths.iter().any(|path| is_stdin(path)).then(read_stdin);
     let open = open.iter().map(|path| {
         let read = File::open(path).and_then(read_all);
@@ -67,16 +86,43 @@ pub fn load(paths: &[PathBuf], overlays: &[PathBuf], options: &Options) -> Loade
             Err(problem) => found.push(problem),
         }
     }
-    let files = files.into_iter().flat_map(|file| SourceFile::unpack(file, &mut found)).collect();
+    // Where files of any name are rule files, the service takes a manifest for one, too.
+    let unpack = |file: RuleFile| match selection.yaml_only {
+        true => SourceFile::unpack(file, &mut found),
+        false => vec![file.into()],
+    };
+    let files = files.into_iter().flat_map(unpack).collect();
     let mut problems = Problems::new(options.max_problems);
     problems.of_files(found);
-    match overlay.roots.is_empty() {
+    let loaded = match overlay.roots.is_empty() {
         true => Loaded::compile(files, problems, options, None),
         false => {
             let overlay = Overlay::read(&overlay, options);
             Loaded::compile_with(files, problems, overlay, options)
         }
+    };
+    let skipped = unused(skipped, &loaded);
+    LoadedFiles { loaded, skipped }
+}
+
+/// Returns the skipped files, and entries of ConfigMaps, that are neither lists of rules nor overlays.
+fn unused(skipped: Vec<PathBuf>, loaded: &Loaded<SourceFile>) -> Vec<String> {
+    // An error may be why a list was not read.
+    if !loaded.is_good() {
+        return Vec::new();
     }
+    let entries = loaded.files.iter().filter_map(Document::lists);
+    let entries =
+        entries.flat_map(|lists| lists.iter().map(|list| list.path.clone()).collect::<Vec<_>>());
+    let names = skipped.iter().map(|path| path.display().to_string());
+    let mut names: BTreeSet<String> = names.chain(entries).collect();
+    for list in &loaded.lists {
+        names.remove(&list.path.display().to_string());
+    }
+    for file in &loaded.files {
+        names.remove(file.name());
+    }
+    names.into_iter().collect()
 }
 
 /// Whether a path is a descriptor that is open already, as that of `<(…)` in a shell: a pipe has a writer then.

@@ -19,6 +19,7 @@ use weir_limiter::controls::Action;
 const UNBLOCK_EXAMPLES: &str = "\
 Examples:
   weir unblock -d shop user=mallory
+  weir unblock user=mallory
   weir unblock block-3fa4c21d8e70
 
 It ends the blocks of exactly these entries, in any order, or the one of an id. `weir remove` ends other controls, too.
@@ -34,7 +35,7 @@ It removes the control of an id, or all that match exactly these entries, in any
 #[derive(Debug, Args)]
 #[command(after_help = UNBLOCK_EXAMPLES)]
 #[command(
-    override_usage = "weir unblock [OPTIONS] -d <DOMAIN> <DESCRIPTOR>\n       weir unblock [OPTIONS] <ID>"
+    override_usage = "weir unblock [OPTIONS] [-d <DOMAIN>] <DESCRIPTOR>\n       weir unblock [OPTIONS] <ID>"
 )]
 pub struct UnblockArgs {
     #[command(flatten)]
@@ -44,7 +45,7 @@ pub struct UnblockArgs {
 #[derive(Debug, Args)]
 #[command(after_help = REMOVE_EXAMPLES)]
 #[command(
-    override_usage = "weir remove [OPTIONS] <ID>\n       weir remove [OPTIONS] -d <DOMAIN> <DESCRIPTOR>"
+    override_usage = "weir remove [OPTIONS] <ID>\n       weir remove [OPTIONS] [-d <DOMAIN>] <DESCRIPTOR>"
 )]
 pub struct RemoveArgs {
     #[command(flatten)]
@@ -57,7 +58,7 @@ struct TargetArgs {
     /// The id of a control, as `weir controls` lists it.
     #[arg(value_name = "ID", required_unless_present = "domain")]
     id: Option<String>,
-    /// The domain, and what the control matches, as it was written for `weir block`.
+    /// The domain, if several have rules, and what the control matches, as it was written for `weir block`.
     #[arg(short, long, num_args = 1..=2, value_names = ["DOMAIN", "DESCRIPTOR"])]
     domain: Vec<String>,
     #[command(flatten)]
@@ -72,6 +73,12 @@ struct TargetArgs {
 #[derive(Deserialize)]
 struct Deleted {
     deleted: Vec<DeletedControl>,
+}
+
+/// What is needed of the answer of `/v1/explain`.
+#[derive(Deserialize)]
+struct Explained {
+    domain: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,11 +113,7 @@ fn delete(args: &TargetArgs, kind: Kind) -> Result<(Vec<Value>, Option<ClientErr
     let client = ApiClient::new(&args.server)?;
     let list = || read::<ControlList>(&client.get("/v1/controls")?);
     let ids = match &args.id {
-        Some(id) if args.domain.is_empty() => {
-            if id.contains('=') {
-                let error = format!("{id} is no id: write -d DOMAIN before a descriptor");
-                return Err(ClientError::Usage(error));
-            }
+        Some(id) if args.domain.is_empty() && !id.contains('=') => {
             if kind == Kind::Block {
                 check_block(&list()?, id)?;
             }
@@ -119,6 +122,13 @@ fn delete(args: &TargetArgs, kind: Kind) -> Result<(Vec<Value>, Option<ClientErr
         descriptor => {
             let parsed = parse_match(&args.domain, descriptor.as_deref());
             let (domain, descriptor) = parsed.map_err(ClientError::Usage)?;
+            // The server knows whether one domain alone has rules.
+            let query = [("descriptor", &*descriptor_text(&descriptor.entries()))];
+            let only = match domain {
+                "" => read::<Explained>(&client.get(&with_query("/v1/explain", &query))?)?.domain,
+                _ => String::new(),
+            };
+            let domain = if domain.is_empty() { &only } else { domain };
             kind.find(&list()?, domain, &descriptor)?
         }
     };
@@ -142,6 +152,7 @@ fn check_block(list: &ControlList, id: &str) -> Result<(), ClientError> {
         Some(other) => Err(ClientError::Rejected {
             error: format!("{id} is no block: {} of {}", other.action, matched(other)),
             help: format!("weir remove {id} ends it"),
+            names: Vec::new(),
         }),
         None => Ok(()),
     }
@@ -177,7 +188,7 @@ impl Kind {
         };
         let what = if self == Kind::Block { "block" } else { "control" };
         let error = format!("there is no {what} of {domain} {}", descriptor_text(&entries));
-        Err(ClientError::Rejected { error, help })
+        Err(ClientError::Rejected { error, help, names: Vec::new() })
     }
 }
 
@@ -216,7 +227,7 @@ mod tests {
         assert_eq!(found("shop", "user=m1").unwrap(), ["c"]);
         assert_eq!(found("shop", "user=n*").unwrap(), ["e"]);
         let missing = |domain: &str, descriptor: &str| match found(domain, descriptor) {
-            Err(ClientError::Rejected { error, help }) => (error, help),
+            Err(ClientError::Rejected { error, help, .. }) => (error, help),
             other => panic!("{other:?}"),
         };
         let (error, help) = missing("shop", "user=n7");
@@ -242,7 +253,7 @@ mod tests {
         let controls: ControlList = serde_json::from_value(controls).unwrap();
         assert_eq!((check_block(&controls, "a"), check_block(&controls, "none")), (Ok(()), Ok(())));
         let rejected = |id: &str| match check_block(&controls, id) {
-            Err(ClientError::Rejected { error, help }) => (error, help),
+            Err(ClientError::Rejected { error, help, .. }) => (error, help),
             other => panic!("{other:?}"),
         };
         let (error, help) = rejected("l");

@@ -14,11 +14,13 @@ pub struct ApiError {
     pub error: String,
     pub help: String,
     pub kind: AdviceKind,
+    pub names: Vec<String>,
 }
 
 impl ApiError {
     pub fn new(status: StatusCode, error: impl Into<String>, help: impl Into<String>) -> ApiError {
-        ApiError { status, error: error.into(), help: help.into(), kind: AdviceKind::Other }
+        let (error, help, kind) = (error.into(), help.into(), AdviceKind::Other);
+        ApiError { status, error, help, kind, names: Vec::new() }
     }
 
     pub fn with_kind(self, kind: AdviceKind) -> ApiError {
@@ -38,9 +40,9 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let ApiError { status, error, help, kind } = self;
+        let ApiError { status, error, help, kind, names } = self;
         // Texts are always valid.
-        let answer = ErrorAnswer { error, help, kind };
+        let answer = ErrorAnswer { error, help, kind, names };
         let body = serde_json::to_string(&answer).unwrap_or_default() + "\n";
         let response = (status, [(CONTENT_TYPE, "application/json")], body);
         match status {

@@ -9,19 +9,22 @@ use super::Sources;
 use super::store_state::StoreState;
 use super::store_watch::{Counted, Failing, Severity, WINDOW};
 use crate::net::tls::CertificateProblem;
-use crate::rule_sources::loader::Rejected;
+use crate::rule_sources::loader::{Loader, Rejected, StreamLost};
 use weir_common::settled_files::Unsettled;
 use weir_limit::{Micros, SECOND};
 use weir_store::{Store, StoreError};
 
-/// The kinds whose text ends with an error of a store or a disk: the next one is the same problem. The page has
+/// The kinds whose text has an error of a store, a disk or a server: the next one is the same problem. The page has
 /// them too.
-pub(super) const VARYING_KINDS: [&str; 3] = ["store", "controls", "disk"];
+pub(super) const VARYING_KINDS: [&str; 4] = ["store", "controls", "disk", "xds"];
+
+/// When the first rules are due after the start, and a stream after its end.
+const RULES_DUE: Duration = Duration::from_secs(5);
 
 /// Something that operators should do something about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Problem {
-    /// `rules`, `file`, `store`, `controls`, `certificate` or `disk`.
+    /// `rules`, `no_rules`, `xds`, `file`, `store`, `controls`, `certificate` or `disk`.
     kind: &'static str,
     pub severity: Severity,
     /// The problem in one sentence.
@@ -34,13 +37,21 @@ pub(super) struct Problem {
     count: Option<usize>,
     /// When the problem began, as RFC 3339 writes it.
     since: String,
+    /// How long it has lasted, if the log repeats it.
+    #[serde(skip)]
+    pub logged_for: Option<Duration>,
 }
 
 impl Problem {
-    fn new(kind: &'static str, text: String, since: Option<Timestamp>) -> Problem {
+    pub fn new(kind: &'static str, text: String, since: Option<Timestamp>) -> Problem {
         let since = since.unwrap_or(Timestamp::UNIX_EPOCH).to_string();
         let severity = Severity::Critical;
-        Problem { kind, severity, text, file: None, line: None, column: None, count: None, since }
+        let (file, line, column, count, logged_for) = Default::default();
+        Problem { kind, severity, text, file, line, column, count, since, logged_for }
+    }
+
+    pub fn kind(&self) -> &'static str {
+        self.kind
     }
 
     /// Returns whether the store fails charges, or cannot be reached.
@@ -68,7 +79,7 @@ pub(super) fn problems<S: Store>(sources: &Sources<S>, store: &StoreState) -> Ve
         let then = now.saturating_sub(Micros::try_from(ago.as_micros()).unwrap_or(Micros::MAX));
         time(then)
     };
-    let mut problems: Vec<Problem> = loader.rejected().map(Problem::from).collect();
+    let mut problems = rule_problems(loader, sources.started.elapsed(), ago);
     for Unsettled { path, reason, since } in loader.unsettled() {
         let text =
             format!("{}: its last whole version stays in use, if there is one", reason.text());
@@ -99,6 +110,36 @@ pub(super) fn problems<S: Store>(sources: &Sources<S>, store: &StoreState) -> Ve
             let file = backend.address.clone();
             problems.push(Problem { file, ..Problem::new("disk", text, ago(saved.sync_age)) });
         }
+    }
+    problems
+}
+
+/// Returns the problems of the rules and of where they come from, `started` after the start.
+fn rule_problems(
+    loader: &Loader,
+    started: Duration,
+    ago: impl Fn(Duration) -> Option<Timestamp>,
+) -> Vec<Problem> {
+    let has_rules = loader.has_rules();
+    let lasting = |kind, text: String, lasted| Problem {
+        logged_for: Some(lasted),
+        ..Problem::new(kind, text, ago(lasted))
+    };
+    let rejected = loader.rejected().map(|rejected| {
+        let lasted = rejected.since.elapsed().unwrap_or_default();
+        Problem { logged_for: (!has_rules).then_some(lasted), ..Problem::from(rejected) }
+    });
+    let mut problems: Vec<Problem> = rejected.collect();
+    if problems.is_empty() && !has_rules && started >= RULES_DUE {
+        let text = "no rules are loaded: every request gets an error";
+        problems.push(lasting("no_rules", text.to_owned(), started));
+    }
+    if let Some(StreamLost { since, reason }) = loader.stream_lost()
+        && since.elapsed() >= RULES_DUE
+    {
+        let text = format!("no stream from the management server: {reason}");
+        let severity = if has_rules { Severity::Warning } else { Severity::Critical };
+        problems.push(Problem { severity, ..lasting("xds", text, since.elapsed()) });
     }
     problems
 }

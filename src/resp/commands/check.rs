@@ -1,5 +1,7 @@
 //! `WEIR.CHECK` and `WEIR.CHECKALL`: a request by the rules.
 
+use std::borrow::Cow;
+
 use smallvec::SmallVec;
 
 use super::{CommandError, text};
@@ -8,6 +10,7 @@ use crate::resp::parser::read_integer;
 use crate::resp::reply::Replies;
 use crate::rls::service::Options;
 use weir_common::entry::Entry;
+use weir_common::value;
 use weir_limit::{Micros, SECOND};
 use weir_limiter::{Descriptor, Holds, Request, RequestDecision, Status};
 use weir_store::Store;
@@ -21,6 +24,7 @@ pub(super) async fn check<S: Store>(
     const NAME: &str = "weir.check";
     let [domain, hits, pairs @ ..] = arguments else { return Err(CommandError::Count(NAME)) };
     let (domain, hits, entries) = (text(domain)?, read_hits(hits)?, read_entries(NAME, pairs)?);
+    let entries = borrowed(&entries);
     let descriptors = [Descriptor { entries: &entries, ..hits }];
     decide(resp, domain, &descriptors, |is_over, statuses| {
         if let [status] = statuses {
@@ -39,7 +43,7 @@ pub(super) async fn check_all<S: Store>(
     const NAME: &str = "weir.checkall";
     let [domain, hits, rest @ ..] = arguments else { return Err(CommandError::Count(NAME)) };
     let (domain, hits) = (text(domain)?, read_hits(hits)?);
-    let mut lists: Vec<Entries<'_>> = Vec::new();
+    let mut lists = Vec::new();
     let mut rest = rest;
     while let [pairs, others @ ..] = rest {
         let pairs = read_integer(pairs).and_then(|pairs| usize::try_from(pairs).ok());
@@ -52,6 +56,7 @@ pub(super) async fn check_all<S: Store>(
     if lists.is_empty() {
         return Err(CommandError::Count(NAME));
     }
+    let lists: Vec<_> = lists.iter().map(borrowed).collect();
     let descriptors: Vec<_> = lists.iter().map(|entries| Descriptor { entries, ..hits }).collect();
     decide(resp, domain, &descriptors, |is_over, statuses| {
         replies.array(1 + statuses.len());
@@ -63,7 +68,8 @@ pub(super) async fn check_all<S: Store>(
     .await
 }
 
-type Entries<'a> = SmallVec<[Entry<'a>; 4]>;
+/// Keys, each with the text of its value.
+pub(super) type Entries<'a> = SmallVec<[(&'a str, Cow<'a, str>); 4]>;
 
 /// Reads keys and values, at least one of each.
 pub(super) fn read_entries<'a>(
@@ -74,7 +80,12 @@ pub(super) fn read_entries<'a>(
     if pairs.is_empty() || !rest.is_empty() {
         return Err(CommandError::Count(name));
     }
-    pairs.iter().map(|[key, value]| Ok((text(key)?, text(value)?))).collect()
+    pairs.iter().map(|[key, value]| Ok((text(key)?, value::encode(value)))).collect()
+}
+
+/// Returns entries as requests have them.
+pub(super) fn borrowed<'a>(entries: &'a Entries<'_>) -> SmallVec<[Entry<'a>; 4]> {
+    entries.iter().map(|(key, value)| (*key, &**value)).collect()
 }
 
 /// Reads hits, as a descriptor without entries: 0 looks, a negative number refunds.

@@ -1,6 +1,6 @@
 //! `WEIR.COUNT`: the hits of a span, after more are added or not.
 
-use super::check::{decide, read_entries, read_hits};
+use super::check::{borrowed, decide, read_entries, read_hits};
 use super::{CommandError, text};
 use crate::resp::Resp;
 use crate::resp::reply::Replies;
@@ -26,6 +26,7 @@ pub(super) async fn count<S: Store + States>(
         rest => (None, rest),
     };
     let entries = read_entries(NAME, rest)?;
+    let entries = borrowed(&entries);
     if let Some(hits) = added {
         let descriptors = [Descriptor { entries: &entries, ..hits }];
         decide(resp, domain, &descriptors, |_, _| {}).await?;

@@ -1,14 +1,16 @@
 //! `RL.REDUCE`, `RL.PREDUCE`, `RL.GET` and `RL.PGET`: the bucket of one key, with the arguments and replies of Smyte's
 //! rate limiter.
 
+use std::borrow::Cow;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use super::{CommandError, DOMAIN, text};
+use super::{CommandError, DOMAIN};
 use crate::resp::Resp;
 use crate::resp::parser::read_integer;
 use crate::resp::plans::Parameters;
 use crate::resp::reply::Replies;
+use weir_common::value;
 use weir_limit::{Op, Plan, ReduceBucket};
 use weir_store::{Key, Store};
 
@@ -40,7 +42,7 @@ impl Reduce {
             return Err(CommandError::At);
         }
         let plan = plan(resp, bucket);
-        let key = Key { domain: DOMAIN, entries: &[("reduce", key)] };
+        let key = Key { domain: DOMAIN, entries: &[("reduce", &key)] };
         let answer = resp.rate_limit.charge_key(key, &plan, Op::Take(take)).await;
         let decision = answer.map_err(|_| CommandError::Store)?;
         replies.integer(bucket.tokens_before(take, &decision).cast_signed());
@@ -50,11 +52,11 @@ impl Reduce {
     fn read<'a>(
         self,
         arguments: &[&'a [u8]],
-    ) -> Result<(&'a str, ReduceBucket, u64), CommandError> {
+    ) -> Result<(Cow<'a, str>, ReduceBucket, u64), CommandError> {
         let [key, max, time, options @ ..] = arguments else {
             return Err(CommandError::Count(self.name));
         };
-        let key = text(key)?;
+        let key = value::encode(key);
         let (max, time) = (read_number(max)?, read_number(time)?);
         let (mut refill, mut take, mut at) = (max, i64::from(self.takes), None);
         let (mut strict, mut options) = (false, options);

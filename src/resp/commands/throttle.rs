@@ -1,10 +1,11 @@
 //! `CL.THROTTLE`: the limit of one key, with the arguments and replies of redis-cell.
 
-use super::{CommandError, DOMAIN, text};
+use super::{CommandError, DOMAIN};
 use crate::resp::Resp;
 use crate::resp::parser::read_integer;
 use crate::resp::plans::{Parameters, Throttle};
 use crate::resp::reply::Replies;
+use weir_common::value;
 use weir_limit::{Algorithm, Decision, Limit, Micros, Op, Plan, SECOND, Source};
 use weir_store::{Key, Store};
 
@@ -25,7 +26,8 @@ pub(super) async fn throttle<S: Store>(
     let burst = read_number(burst)?.checked_add(1).ok_or(CommandError::Integer)?;
     let throttle = Throttle { burst, count: read_number(count)?, seconds: read_number(period)? };
     let plan = resp.plans.get(Parameters::Throttle(throttle)).ok_or(CommandError::Integer)?;
-    let key = Key { domain: DOMAIN, entries: &[("throttle", text(key)?)] };
+    let name = value::encode(key);
+    let key = Key { domain: DOMAIN, entries: &[("throttle", &name)] };
     let answer = resp.rate_limit.charge_key(key, &plan, Op::Take(quantity.into())).await;
     let decision = answer.map_err(|_| CommandError::Store)?;
     let (is_limited, retry_after) = verdict(quantity, &decision, &plan);

@@ -19,10 +19,12 @@ use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response};
+use tokio::sync::Mutex;
 use tonic::{Code, Status};
 
-use super::fairness::{Outbound, RESPONSE_OVERHEAD_BYTES};
+use super::fairness::{Outbound, RESPONSE_OVERHEAD_BYTES, ReadScheduler};
+use super::refused::refuse_content_type;
 use super::stats::GrpcStats;
 use super::{Grpc, Limits};
 use crate::net::{ConnectionBudget, Reservation};
@@ -39,9 +41,11 @@ const FREE_REQUEST_BYTES: usize = 4 << 10;
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
+const ENCODINGS: HeaderValue = HeaderValue::from_static("gzip,identity");
 
 /// Bytes before a message: whether it is compressed, and its length.
-const PREFIX_BYTES: usize = 5;
+pub(super) const PREFIX_BYTES: usize = 5;
 
 /// What the calls of one connection share.
 #[derive(Debug)]
@@ -53,6 +57,18 @@ pub(super) struct CallContext<S> {
     pub ends: Ends,
     /// Cloned by each call that tonic serves: the reference count is one more than those calls.
     pub tonic_calls: Arc<()>,
+    pub scheduler: ReadScheduler,
+    /// Held by the call whose message is being inflated.
+    pub inflating: Mutex<()>,
+}
+
+impl<S: Store> CallContext<S> {
+    /// Counts a message that cannot be understood.
+    #[cold]
+    pub fn unreadable(&self, status: Status) -> Status {
+        self.grpc.rate_limit.count_unreadable(self.ends.client, &status.message());
+        status
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,11 +89,18 @@ pub(super) struct CompleteRequest {
     /// The timeout that the client sent, if any.
     pub timeout: Option<Duration>,
     pub trace: RequestTrace,
-    pub respond: SendResponse<Bytes>,
+    pub reply: Reply,
     pub started: Started,
     /// The memory that the message holds, if it is counted.
     pub reservation: Option<Reservation>,
+}
+
+/// Where the answer of a call goes.
+pub(super) struct Reply {
+    pub respond: SendResponse<Bytes>,
     pub outcome: CallOutcome,
+    /// Whether the answer lists the encodings that requests may have, since this one named its own.
+    pub lists_encodings: bool,
 }
 
 pub(super) enum ClientWait {
@@ -88,6 +111,8 @@ pub(super) enum ClientWait {
 pub(super) struct PartialRequest {
     pub first: Bytes,
     pub body: RecvStream,
+    /// The value of `grpc-encoding`.
+    pub encoding: Option<HeaderValue>,
     pub timeout: Option<Duration>,
     pub trace: RequestTrace,
     pub respond: SendResponse<Bytes>,
@@ -124,14 +149,12 @@ pub(super) fn memory_exceeded() -> Status {
 pub(super) fn start<S: Store>(
     shared: &CallContext<S>,
     request: Request<RecvStream>,
-    mut respond: SendResponse<Bytes>,
+    respond: SendResponse<Bytes>,
 ) -> CallState {
     let (head, mut body) = request.into_parts();
     let content_type = head.headers.get(CONTENT_TYPE);
     if head.method != Method::POST || !content_type.is_some_and(|kind| is_grpc(kind.as_bytes())) {
-        let mut response = Response::new(());
-        *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-        let _ = respond.send_response(response, true);
+        refuse_content_type(shared, &head, respond);
         return CallState::Done(CallOutcome::Answered);
     }
     let timeout = head.headers.get("grpc-timeout").and_then(|text| parse_timeout(text.as_bytes()));
@@ -143,27 +166,32 @@ pub(super) fn start<S: Store>(
         Poll::Ready(Some(Err(_))) => return CallState::Done(CallOutcome::Reset),
         Poll::Ready(None) | Poll::Pending => Bytes::new(),
     };
-    if !body.is_end_stream() {
-        let request = PartialRequest { first, body, timeout, trace, respond };
+    let is_compressed = first.first().is_some_and(|flag| *flag != 0);
+    if is_compressed || !body.is_end_stream() {
+        let encoding = head.headers.get("grpc-encoding").cloned();
+        let request = PartialRequest { first, body, encoding, timeout, trace, respond };
         return CallState::WaitForClient(ClientWait::Request(request));
     }
-    let (reservation, outcome, started) = (None, CallOutcome::Answered, shared.timer.started());
-    let mut next = complete(
-        shared,
-        CompleteRequest { message: first, timeout, trace, respond, started, reservation, outcome },
-    );
+    let reply = Reply { respond, outcome: CallOutcome::Answered, lists_encodings: false };
+    let (reservation, started) = (None, shared.timer.started());
+    let request = CompleteRequest { message: first, timeout, trace, reply, started, reservation };
+    let mut next = complete(shared, request);
     if let CallState::WaitForStore(request) = &mut next
-        && request.respond.poll_reset(context).is_ready()
+        && request.reply.respond.poll_reset(context).is_ready()
     {
         // The request is decided all the same: it may be a refund.
-        request.outcome = CallOutcome::Reset;
+        request.reply.outcome = CallOutcome::Reset;
     }
     next
 }
 
-/// Whether a content type is that of gRPC, and not that of gRPC-Web.
-fn is_grpc(content_type: &[u8]) -> bool {
-    matches!(content_type.strip_prefix(b"application/grpc"), Some([] | [b'+' | b';', ..]))
+/// Whether a content type is that of gRPC, and not that of gRPC-Web or of messages in JSON.
+pub(super) fn is_grpc(content_type: &[u8]) -> bool {
+    match content_type.strip_prefix(b"application/grpc") {
+        Some([] | [b';', ..]) => true,
+        Some([b'+', codec @ ..]) => !codec.starts_with(b"json"),
+        _ => false,
+    }
 }
 
 /// Answers a request if the store can answer now; else the call waits for the store.
@@ -174,11 +202,11 @@ pub(super) fn complete<S: Store>(
     if !shared.grpc.rate_limit.is_immediate() {
         return CallState::WaitForStore(request);
     }
-    match answer_now(&shared.grpc, &request) {
+    match answer_now(shared, &request) {
         Some(answer) => {
             shared.timer.answer();
             end_span(shared, &mut request.trace, request.started, &answer);
-            send(shared, request.respond, answer, request.outcome)
+            send(shared, request.reply, answer)
         }
         None => CallState::WaitForStore(request),
     }
@@ -188,7 +216,8 @@ impl CompleteRequest {
     pub async fn wait_for_store<S: Store>(mut self, shared: Arc<CallContext<S>>) -> CallState {
         let timeout = self.timeout;
         let mut trace = std::mem::take(&mut self.trace);
-        let answer = match self.read(&shared, &trace) {
+        let mut texts = Vec::new();
+        let answer = match self.read(&shared, &trace, &mut texts) {
             Ok(mut view) => {
                 view.set_span(trace.span());
                 let mut answering = pin!(answer(&shared.grpc, &view, timeout));
@@ -202,17 +231,18 @@ impl CompleteRequest {
         };
         shared.timer.answer_later(self.started);
         end_span(&shared, &mut trace, self.started, &answer);
-        send(&shared, self.respond, answer, self.outcome)
+        send(&shared, self.reply, answer)
     }
 
     /// Decodes the message, and counts the memory that it holds until the store answers.
-    fn read<S: Store>(
-        &mut self,
+    fn read<'a, S: Store>(
+        &'a mut self,
         shared: &CallContext<S>,
         trace: &RequestTrace,
-    ) -> Result<RequestView<'_>, Status> {
+        texts: &'a mut Vec<String>,
+    ) -> Result<RequestView<'a>, Status> {
         let _entered = trace.enter();
-        let view = read(&shared.grpc, &self.message)?;
+        let view = read(shared, &self.message, texts)?;
         let bytes = self.message.len() + view.heap_bytes();
         if bytes > FREE_REQUEST_BYTES || self.reservation.is_some() {
             let reservation = self.reservation.get_or_insert_with(|| shared.budget.reservation());
@@ -228,9 +258,13 @@ impl CompleteRequest {
 type FramedResponse = (Result<Bytes, Status>, HoldGuard);
 
 /// Answers a request without waiting; none if the store cannot answer now.
-fn answer_now<S: Store>(grpc: &Grpc<S>, request: &CompleteRequest) -> Option<FramedResponse> {
+fn answer_now<S: Store>(
+    shared: &CallContext<S>,
+    request: &CompleteRequest,
+) -> Option<FramedResponse> {
     let _entered = request.trace.enter();
-    let mut view = match read(grpc, &request.message) {
+    let (grpc, mut texts) = (&shared.grpc, Vec::new());
+    let mut view = match read(shared, &request.message, &mut texts) {
         Ok(view) => view,
         Err(status) => return Some((Err(status), HoldGuard::default())),
     };
@@ -248,6 +282,7 @@ async fn answer<S: Store>(
     view: &RequestView<'_>,
     timeout: Option<Duration>,
 ) -> FramedResponse {
+    let timeout = grpc.rate_limit.first_rules(timeout).await;
     let mut holds = Holds::default();
     let mut descriptors = Descriptors::new();
     let request = view.request(&mut descriptors);
@@ -273,16 +308,19 @@ fn end_span<S>(
 /// Sends a response, or lets it wait if the flow-control window or the socket has no room for it.
 pub(super) fn send<S>(
     shared: &CallContext<S>,
-    mut respond: SendResponse<Bytes>,
+    reply: Reply,
     (answer, held): FramedResponse,
-    outcome: CallOutcome,
 ) -> CallState {
+    let Reply { mut respond, outcome, lists_encodings } = reply;
     // Sending fails only if the client has reset the request.
     match answer {
         Ok(message) => {
             let mut response = Response::new(());
             response.headers_mut().reserve(1);
             response.headers_mut().insert(CONTENT_TYPE, GRPC);
+            if lists_encodings {
+                response.headers_mut().insert(GRPC_ACCEPT_ENCODING, ENCODINGS);
+            }
             let Ok(mut stream) = respond.send_response(response, false) else {
                 return CallState::Done(CallOutcome::Reset);
             };
@@ -303,6 +341,9 @@ pub(super) fn send<S>(
             let mut response = status.into_http::<()>();
             if response.headers().is_empty() {
                 response.headers_mut().insert(GRPC_STATUS, HeaderValue::from_static("2"));
+            }
+            if lists_encodings {
+                response.headers_mut().insert(GRPC_ACCEPT_ENCODING, ENCODINGS);
             }
             if respond.send_response(response, true).is_err() {
                 return CallState::Done(CallOutcome::Reset);
@@ -336,17 +377,21 @@ pub(super) fn announced_length(framed: &[u8], limits: &Limits) -> Result<Option<
     Ok(announced)
 }
 
-fn read<'a, S: Store>(grpc: &Grpc<S>, framed: &'a [u8]) -> Result<RequestView<'a>, Status> {
-    let length = announced_length(framed, &grpc.limits)?;
-    let length = length.ok_or_else(|| Status::internal("the request message is missing"))?;
-    if framed[0] != 0 {
-        return Err(Status::unimplemented("the request is compressed: send it uncompressed"));
-    }
+fn read<'a, S: Store>(
+    shared: &CallContext<S>,
+    framed: &'a [u8],
+    texts: &'a mut Vec<String>,
+) -> Result<RequestView<'a>, Status> {
+    let length = announced_length(framed, &shared.grpc.limits)?;
+    let length = length
+        .ok_or_else(|| shared.unreadable(Status::internal("the request message is missing")))?;
     let message = Some(&framed[PREFIX_BYTES..]).filter(|message| message.len() == length);
     let message = message.ok_or_else(|| {
-        Status::internal("expected exactly one message of the length that its prefix announces")
+        let text = "expected exactly one message of the length that its prefix announces";
+        shared.unreadable(Status::internal(text))
     })?;
-    grpc.rate_limit.decode(message).map_err(|error| Status::internal(error.to_string()))
+    let view = shared.grpc.rate_limit.decode(message, texts);
+    view.map_err(|error| shared.unreadable(Status::internal(error.to_string())))
 }
 
 /// Times the calls of `ShouldRateLimit` on one connection.

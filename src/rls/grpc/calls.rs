@@ -16,16 +16,14 @@ use h2::server::SendResponse;
 use http::Request;
 
 use super::call::{self, CallContext, CallOutcome, CallState, ClientWait, CompleteRequest};
+use super::refused::refuse_unknown;
+use super::resets::{ResetCounter, TooManyResets};
 use super::{SHOULD_RATE_LIMIT, tonic_bridge};
 use crate::net::ConnectionHandle;
 use weir_store::Store;
 
 /// Queued requests whose room is kept after a burst.
 const KEPT_QUEUE_CAPACITY: usize = 64;
-
-/// The number of resets beyond which a connection is closed. A client whose requests time out while
-/// this process is stalled resets all of them, so this is five seconds of 2000 requests per second.
-const MAX_RESETS: u32 = 10_000;
 
 /// The requests that a connection has received, and its calls that wait. A trait, because the types of the futures
 /// cannot be named.
@@ -35,6 +33,9 @@ pub(super) trait ConnectionCalls {
 
     /// Whether started calls wait for the store or the client.
     fn has_waiting(&self) -> bool;
+
+    /// Counts streams that were reset from here.
+    fn count_resets(&mut self, resets: u32) -> Result<(), TooManyResets>;
 
     /// Starts queued requests and resumes waiting calls, until all wait or no more responses fit.
     fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), TooManyResets>;
@@ -47,10 +48,11 @@ struct Calls<'a, S, StorePool, ClientPool> {
     queued: VecDeque<(Request<RecvStream>, SendResponse<Bytes>)>,
     waiting_for_store: StorePool,
     waiting_for_client: ClientPool,
-    resets: ResetCounter,
+    /// Requests that were reset before they were read.
+    unread: ResetCounter,
+    /// Streams that were reset from here.
+    reset_streams: ResetCounter,
 }
-
-pub(super) struct TooManyResets;
 
 pub(super) fn empty<'a, S: Store>(
     shared: &'a Arc<CallContext<S>>,
@@ -62,7 +64,8 @@ pub(super) fn empty<'a, S: Store>(
         queued: VecDeque::new(),
         waiting_for_store: Pool::new(|call: CompleteRequest| call.wait_for_store(shared.clone())),
         waiting_for_client: Pool::new(|call: ClientWait| call.finish(shared.clone())),
-        resets: ResetCounter::default(),
+        unread: ResetCounter::new(),
+        reset_streams: ResetCounter::new(),
     }
 }
 
@@ -84,6 +87,10 @@ where
         !(self.waiting_for_store.is_empty() && self.waiting_for_client.is_empty())
     }
 
+    fn count_resets(&mut self, resets: u32) -> Result<(), TooManyResets> {
+        self.reset_streams.count_resets(resets)
+    }
+
     fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), TooManyResets> {
         if self.has_queued() || !self.waiting_for_client.is_empty() {
             self.shared.timer.start_poll();
@@ -103,11 +110,11 @@ where
     fn poll_all(&mut self, cx: &mut Context<'_>) -> Result<(), TooManyResets> {
         while let Some(state) = self.poll_next(cx) {
             match state {
-                CallState::Done(outcome) => {
-                    if self.resets.count(outcome == CallOutcome::Reset) {
-                        return Err(TooManyResets);
-                    }
+                CallState::Done(CallOutcome::Answered) => {
+                    self.unread.count_read();
+                    self.reset_streams.count_read();
                 }
+                CallState::Done(CallOutcome::Reset) => self.unread.count_resets(1)?,
                 CallState::WaitForStore(call) => {
                     // More than the streams allow only where the client resets those that wait.
                     if self.waiting_for_store.len() < self.shared.grpc.limits.max_streams as usize {
@@ -143,7 +150,9 @@ fn start<S: Store>(
     if request.uri().path() == SHOULD_RATE_LIMIT {
         return call::start(shared, request, respond);
     }
-    tonic_bridge::start(shared, request, respond);
+    if let Some((request, respond)) = refuse_unknown(shared, request, respond) {
+        tonic_bridge::start(shared, request, respond);
+    }
     CallState::Done(CallOutcome::Answered)
 }
 
@@ -197,37 +206,5 @@ where
             Poll::Ready(state) => state,
             Poll::Pending => None,
         }
-    }
-}
-
-/// The requests of one connection that were reset before they were read, minus all others.
-#[derive(Debug, Default)]
-pub(super) struct ResetCounter(u32);
-
-impl ResetCounter {
-    /// Counts a request. Returns whether there are too many resets.
-    pub fn count(&mut self, reset: bool) -> bool {
-        self.0 = if reset { self.0 + 1 } else { self.0.saturating_sub(1) };
-        self.0 > MAX_RESETS
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_client_that_resets_all_requests_exceeds_the_limit() {
-        let mut resets = ResetCounter::default();
-        assert!(!(0..MAX_RESETS).any(|_| resets.count(true)));
-        assert!(resets.count(true));
-    }
-
-    #[test]
-    fn a_client_that_resets_half_of_its_requests_does_not() {
-        let mut resets = ResetCounter::default();
-        // Stalls of a second at 2000 requests a second, each followed by a good second.
-        let stalls = (0..20 * MAX_RESETS).map(|i| i / 2_000 % 2 == 0);
-        assert!(!stalls.into_iter().any(|reset| resets.count(reset)));
     }
 }

@@ -6,14 +6,14 @@ use std::task::Poll;
 
 use bytes::{Bytes, BytesMut};
 use h2::{Reason, RecvStream, SendStream};
-use tonic::Status;
+use tonic::{Code, Status};
 
-use super::Limits;
 use super::call::{
     self, CallContext, CallOutcome, CallState, ClientWait, CompleteRequest, PartialRequest,
-    PendingResponse, memory_exceeded,
+    PendingResponse, Reply, memory_exceeded,
 };
 use super::fairness::Outbound;
+use super::{Limits, gzip};
 use crate::net::Reservation;
 use crate::rls::service::HoldGuard;
 use weir_store::Store;
@@ -30,7 +30,7 @@ impl ClientWait {
 
 impl PartialRequest {
     async fn receive<S: Store>(self, shared: &CallContext<S>) -> CallState {
-        let PartialRequest { first, mut body, timeout, mut trace, respond } = self;
+        let PartialRequest { first, mut body, encoding, timeout, mut trace, mut respond } = self;
         let limits = &shared.grpc.limits;
         let mut reservation = shared.budget.reservation();
         let receive = receive_message(first, &mut body, &mut reservation, limits);
@@ -38,28 +38,33 @@ impl PartialRequest {
             let text = "the request was not received in time (setting clients.timeout)";
             Err(Status::deadline_exceeded(text))
         });
-        let outcome = CallOutcome::Answered;
+        let received = match received {
+            Ok(Some(message)) if message.first().is_some_and(|flag| *flag != 0) => {
+                tokio::select! {
+                    biased;
+                    _ = poll_fn(|cx| respond.poll_reset(cx)) => Ok(None),
+                    inflated = gzip::inflate(message, encoding.as_ref(), &mut reservation, shared)
+                        => inflated.map(Some).map_err(|status| match status.code() {
+                            Code::ResourceExhausted => status,
+                            _ => shared.unreadable(status),
+                        }),
+                }
+            }
+            received => received,
+        };
+        let lists_encodings = encoding.is_some();
+        let reply = Reply { respond, outcome: CallOutcome::Answered, lists_encodings };
         match received {
             Ok(Some(message)) => {
-                let reservation = Some(reservation);
-                let started = shared.timer.started();
-                call::complete(
-                    shared,
-                    CompleteRequest {
-                        message,
-                        timeout,
-                        trace,
-                        respond,
-                        started,
-                        reservation,
-                        outcome,
-                    },
-                )
+                let (reservation, started) = (Some(reservation), shared.timer.started());
+                let request =
+                    CompleteRequest { message, timeout, trace, reply, started, reservation };
+                call::complete(shared, request)
             }
             Ok(None) => CallState::Done(CallOutcome::Reset),
             Err(status) => {
                 trace.end_call(status.code(), status.message());
-                call::send(shared, respond, (Err(status), HoldGuard::default()), outcome)
+                call::send(shared, reply, (Err(status), HoldGuard::default()))
             }
         }
     }

@@ -55,7 +55,8 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 
 use super::Limits;
 use super::call::CallContext;
-use super::calls::{self, ConnectionCalls, TooManyResets};
+use super::calls::{self, ConnectionCalls};
+use super::resets::TooManyResets;
 use crate::net::{ConnectionHandle, WriteDeadline};
 use weir_common::random::random;
 use weir_store::Store;
@@ -71,7 +72,7 @@ const MAX_HEADER_BYTES: u32 = 16 << 10;
 const SEND_BUFFER_BYTES: usize = 16 << 10;
 
 /// Requests that may be reset before h2 has handed them over, which it does after each read. A read
-/// of 4 KiB holds about 160 requests, so this is never reached; `calls::MAX_RESETS` is the bound.
+/// of 4 KiB holds about 160 requests, so this is never reached; `resets` has the bound.
 const MAX_PENDING_RESETS: usize = 256;
 
 /// How long clients that have just connected may take for their handshake once the service stops.
@@ -224,6 +225,10 @@ where
 
     /// Returns whether the socket has taken all that h2 had to write.
     fn poll_written(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
+        let resets = self.shared.outbound.take_resets();
+        if resets > 0 {
+            self.calls.count_resets(resets)?;
+        }
         if self.shared.outbound.after_write() {
             self.read_deadline.clear();
             return Ok(true);
@@ -315,17 +320,21 @@ async fn handshake<T: AsyncRead + AsyncWrite + Unpin>(
         .max_header_list_size(MAX_HEADER_BYTES)
         .max_concurrent_streams(limits.max_streams)
         .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
+        // It would count for the life of the connection; `resets` has the bound.
+        .max_local_error_reset_streams(None)
         .handshake::<_, Bytes>(io);
-    let stopping = async {
-        let _ = shutdown.wait_for(|shutdown| *shutdown).await;
-        sleep(SHUTDOWN_GRACE).await;
-    };
     tokio::select! {
         biased;
         handshake = timeout(limits.timeout, handshake) => handshake.ok()?.ok(),
         () = handle.evicted() => None,
-        () = stopping => None,
+        () = shut_down(shutdown) => None,
     }
+}
+
+/// Waits until the service stops and clients that have just connected have had time to send something.
+pub(super) async fn shut_down(shutdown: &mut watch::Receiver<bool>) {
+    let _ = shutdown.wait_for(|shutdown| *shutdown).await;
+    sleep(SHUTDOWN_GRACE).await;
 }
 
 /// Pings the client of one connection at intervals, and watches the connection's age. Both share one

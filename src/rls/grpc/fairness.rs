@@ -12,14 +12,17 @@
 //! | `Granted` | → `Reading`, [`RESUMED_TURN_BYTES`]  | → `Queued`                   |             |
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+
+use super::resets::WrittenResets;
 
 /// Bytes per turn. Enough for what a client with occasional requests sends at once.
 const TURN_BYTES: usize = 4 << 10;
@@ -41,7 +44,8 @@ struct ReadQueue {
 impl ReadScheduler {
     /// Returns a socket that is read in turns with the others.
     pub fn throttle<T>(&self, io: T) -> ThrottledIo<T> {
-        ThrottledIo { io, turn: self.new_turn(), outbound: Arc::default(), read_is_deferred: false }
+        let (turn, outbound, written) = (self.new_turn(), Arc::default(), WrittenResets::default());
+        ThrottledIo { io, turn, outbound, written, read_is_deferred: false }
     }
 
     fn new_turn(&self) -> Arc<ReadTurn> {
@@ -50,6 +54,19 @@ impl ReadScheduler {
             state: AtomicState::default(),
             remaining: AtomicUsize::new(TURN_BYTES),
         })
+    }
+
+    /// Waits for a turn of something other than reading.
+    pub async fn next_turn(&self) {
+        let turn = self.new_turn();
+        poll_fn(|cx| match turn.state.get() {
+            State::Granted => Poll::Ready(()),
+            State::Reading | State::Queued => {
+                turn.wait(cx);
+                Poll::Pending
+            }
+        })
+        .await;
     }
 
     /// Grants one turn after another, and lets the thread do other work in between.
@@ -110,6 +127,10 @@ impl AtomicState {
 }
 
 impl ReadTurn {
+    pub fn scheduler(&self) -> &ReadScheduler {
+        &self.scheduler
+    }
+
     /// Starts a turn, unless the connection is queued for one. To be called whenever the
     /// connection's task is polled.
     pub fn start_poll(&self) {
@@ -163,6 +184,8 @@ pub(super) const RESPONSE_OVERHEAD_BYTES: usize = 1 << 10;
 pub(super) struct Outbound {
     unwritten_bytes: AtomicUsize,
     blocked: AtomicBool,
+    /// Streams that were reset from here, and are not counted yet.
+    resets: AtomicU32,
 }
 
 impl Outbound {
@@ -175,6 +198,15 @@ impl Outbound {
 
     pub fn is_full(&self) -> bool {
         self.unwritten_bytes.load(Ordering::Relaxed) >= MAX_UNWRITTEN_BYTES
+    }
+
+    /// Returns how many streams have been reset from here since the last call.
+    pub fn take_resets(&self) -> u32 {
+        let resets = self.resets.load(Ordering::Relaxed);
+        if resets > 0 {
+            self.resets.store(0, Ordering::Relaxed);
+        }
+        resets
     }
 
     /// Whether the socket did not take all that h2 wrote.
@@ -206,6 +238,7 @@ pub struct ThrottledIo<T> {
     io: T,
     pub(super) turn: Arc<ReadTurn>,
     pub(super) outbound: Arc<Outbound>,
+    written: WrittenResets,
     /// Whether a read was refused because writing was blocked.
     read_is_deferred: bool,
 }
@@ -216,6 +249,13 @@ impl<T> ThrottledIo<T> {
         if written.is_ready() && self.read_is_deferred {
             self.read_is_deferred = false;
             cx.waker().wake_by_ref();
+        }
+    }
+
+    fn count_resets(&mut self, written: &[u8]) {
+        let resets = self.written.count(written);
+        if resets > 0 {
+            self.outbound.resets.fetch_add(resets, Ordering::Relaxed);
         }
     }
 }
@@ -251,6 +291,9 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for ThrottledIo<T> {
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(cx, bytes);
         self.after_write(cx, &written);
+        if let Poll::Ready(Ok(length)) = written {
+            self.count_resets(bytes.get(..length).unwrap_or(bytes));
+        }
         written
     }
 
@@ -261,6 +304,13 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for ThrottledIo<T> {
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write_vectored(cx, bytes);
         self.after_write(cx, &written);
+        if let Poll::Ready(Ok(mut length)) = written {
+            for part in bytes {
+                let part = part.get(..length).unwrap_or(part);
+                self.count_resets(part);
+                length -= part.len();
+            }
+        }
         written
     }
 
@@ -283,7 +333,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for ThrottledIo<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::future::{Future, poll_fn};
+    use std::future::Future;
     use std::pin::pin;
     use tokio::io::{AsyncWriteExt, duplex};
 

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::refused::RefusedCounts;
 use weir_common::metrics::{
     Histogram, HistogramSnapshot, MetricFamily, MetricSink, MetricSource, SampleValue,
     UNKNOWN_METHOD,
@@ -43,6 +44,7 @@ pub struct GrpcStats {
     unary: [Histogram; UNARY],
     streams: [AtomicU64; METHODS.len() - UNARY],
     unknown: AtomicU64,
+    pub(super) refused: RefusedCounts,
 }
 
 /// A method other than `ShouldRateLimit`, as an index into [`METHODS`] if it is known.
@@ -68,6 +70,7 @@ impl Default for GrpcStats {
             unary: std::array::from_fn(|_| latencies()),
             streams: std::array::from_fn(|_| AtomicU64::new(0)),
             unknown: AtomicU64::new(0),
+            refused: RefusedCounts::default(),
         }
     }
 }
@@ -111,6 +114,7 @@ impl MetricSource for GrpcStats {
         for (method, count) in durations_counts.chain(others) {
             sink.sample(&[("method", method)], SampleValue::Counter(count));
         }
+        self.refused.collect(sink);
         sink.family(DURATION);
         for (method, times) in &durations {
             sink.sample(&[("method", method)], SampleValue::Histogram(times));

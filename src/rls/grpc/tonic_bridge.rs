@@ -1,8 +1,11 @@
 //! Calls of all other methods: forwards them from h2's streams to tonic's services.
 
+use std::error::Error;
 use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -15,10 +18,13 @@ use tonic::service::Routes;
 use tonic::{Code, Status};
 use tower_service::Service;
 
+use super::Grpc;
 use super::call::{CallContext, memory_exceeded};
-use super::stats::{GrpcStats, OtherMethod};
+use super::stats::OtherMethod;
+use crate::net::Reservation;
 use crate::rls::service::HoldGuard;
 use crate::trace::RequestTrace;
+use weir_store::Store;
 
 /// Concurrent calls per connection. A client can make some of them last as long as it likes.
 const MAX_CALLS: usize = 100;
@@ -26,16 +32,16 @@ const MAX_CALLS: usize = 100;
 /// Bytes that a call takes: its headers, its message and a part of the response.
 const CALL_BYTES: usize = 64 << 10;
 
-/// Bytes that a call of the reflection service takes. Its client may send without reading, and a
-/// frame of 256 bytes keeps the 8 KiB alive that were read with it.
-const REFLECTION_BYTES: usize = 2 << 20;
+/// Bytes that a call of the reflection service takes in addition while the service does not read. Its client may then
+/// send what the flow-control window allows, and a frame of 256 bytes keeps the 8 KiB alive that were read with it.
+const UNREAD_BYTES: usize = 2 << 20;
 
 /// Bytes that a call of the budget service takes: its headers, its message and its response are small. By default one
 /// connection has room for some 250.
 const BUDGET_BYTES: usize = 32 << 10;
 
 /// Spawns a task that has a call answered by tonic's services, or refuses the call.
-pub(super) fn start<S>(
+pub(super) fn start<S: Store>(
     shared: &CallContext<S>,
     mut request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
@@ -44,7 +50,6 @@ pub(super) fn start<S>(
     let is_budget = path.starts_with("/weir.budget.");
     let bytes = match path {
         _ if is_budget => BUDGET_BYTES,
-        _ if path.starts_with("/grpc.reflection.") => REFLECTION_BYTES,
         _ => CALL_BYTES,
     };
     let mut reservation = shared.budget.reservation();
@@ -64,6 +69,7 @@ pub(super) fn start<S>(
     }
     let held = (reservation, (!is_budget).then(|| shared.tonic_calls.clone()));
     let (routes, timeout) = (shared.grpc.routes.clone(), shared.grpc.limits.timeout);
+    let unread = path.starts_with("/grpc.reflection.").then(|| shared.budget.reservation());
     let method = OtherMethod::of(path);
     let trace = match method.full_name().filter(|_| is_budget) {
         Some(name) => shared.grpc.sampler.start_call(name, request.headers(), &shared.ends),
@@ -76,35 +82,41 @@ pub(super) fn start<S>(
         respond,
         trace,
         method,
-        stats: shared.grpc.stats.clone(),
+        grpc: shared.grpc.clone(),
+        client: shared.ends.client,
         started: Instant::now(),
         // The others may wait for something to report.
         max_wait: is_budget.then_some(timeout),
-        write_timeout: timeout,
     };
     tokio::spawn(async move {
-        call.forward(routes, request).await;
+        call.forward(routes, request, unread).await;
         drop(held);
     });
 }
 
 /// A call that tonic's services answer.
-struct BridgedCall {
+struct BridgedCall<S> {
     respond: SendResponse<Bytes>,
     trace: RequestTrace,
     method: OtherMethod,
-    stats: Arc<GrpcStats>,
+    grpc: Arc<Grpc<S>>,
+    client: Option<SocketAddr>,
     started: Instant,
     /// The timeout of receiving the request and of the response to it; none if they may take any time.
     max_wait: Option<Duration>,
-    /// The timeout of writing each part of the response.
-    write_timeout: Duration,
 }
 
-impl BridgedCall {
-    /// Forwards the call, until its client resets it.
-    async fn forward(mut self, mut routes: Routes, request: Request<RecvStream>) {
-        let mut routed = pin!(routes.call(request.map(RequestBody)));
+impl<S: Store> BridgedCall<S> {
+    /// Forwards the call, until its client resets it. `unread` is for the memory of what the service does not read.
+    async fn forward(
+        mut self,
+        mut routes: Routes,
+        request: Request<RecvStream>,
+        unread: Option<Reservation>,
+    ) {
+        let refused = Arc::<AtomicBool>::default();
+        let body = |stream| RequestBody { stream, unread, refused: refused.clone() };
+        let mut routed = pin!(routes.call(request.map(body)));
         let response = poll_fn(|cx| match self.respond.poll_reset(cx) {
             Poll::Ready(_) => Poll::Ready(None),
             Poll::Pending => routed.as_mut().poll(cx).map(Some),
@@ -124,30 +136,37 @@ impl BridgedCall {
             },
         };
         let Some(Ok(response)) = response else { return };
-        self.stats.count_other(self.method, self.started.elapsed());
+        self.grpc.stats.count_other(self.method, self.started.elapsed());
         // Without one it is in the trailers, and OK.
         let status = Status::from_header_map(response.headers());
         let (code, message) =
             status.as_ref().map_or((Code::Ok, ""), |status| (status.code(), status.message()));
         self.trace.end_call(code, message);
+        // Only tonic answers a method with these, to a message that it cannot read.
+        let is_unreadable = matches!(code, Code::Internal | Code::Unimplemented);
+        if is_unreadable && self.method.full_name().is_some() {
+            self.grpc.rate_limit.count_unreadable(self.client, &message);
+        }
         let (mut head, body) = response.into_parts();
         let held = head.extensions.remove::<HoldGuard>();
         let ends = body.is_end_stream();
         let sent = self.respond.send_response(Response::from_parts(head, ()), ends);
         let Ok(stream) = sent else { return };
         // It fails only if the client is gone.
-        let is_sent = ends || send(body, stream, self.write_timeout).await.unwrap_or(false);
+        let timeout = self.grpc.limits.timeout;
+        let is_sent = ends || send(body, stream, timeout, &refused).await.unwrap_or(false);
         if let (true, Some(held)) = (is_sent, held) {
             held.keep();
         }
     }
 }
 
-/// Sends a body. Returns whether it was sent whole.
+/// Sends a body, unless the rest of the request was refused. Returns whether it was sent whole.
 async fn send(
     body: impl Body<Data = Bytes>,
     mut stream: SendStream<Bytes>,
     timeout: Duration,
+    refused: &AtomicBool,
 ) -> Result<bool, h2::Error> {
     let mut body = pin!(body);
     loop {
@@ -166,6 +185,11 @@ async fn send(
                         return Ok(false);
                     };
                     sent?;
+                }
+                Err(_) if refused.load(Ordering::Relaxed) => {
+                    // gRPC clients map this to RESOURCE_EXHAUSTED.
+                    stream.send_reset(Reason::ENHANCE_YOUR_CALM);
+                    return Ok(false);
                 }
                 Err(frame) => {
                     let trailers = frame.into_trailers().unwrap_or_default();
@@ -186,31 +210,56 @@ async fn send_data(mut data: Bytes, stream: &mut SendStream<Bytes>) -> Result<()
 }
 
 /// A request's body as tonic reads it.
-struct RequestBody(RecvStream);
+struct RequestBody {
+    stream: RecvStream,
+    /// Memory for what arrives while the service does not read: from its reading of a message to its waiting for the
+    /// next. None if it reads all at once.
+    unread: Option<Reservation>,
+    /// Set if there was none.
+    refused: Arc<AtomicBool>,
+}
+
+impl RequestBody {
+    /// Holds or releases the memory for what is not read, by the result of reading.
+    fn hold(&mut self, polled: &Poll<Option<Result<Bytes, h2::Error>>>) -> Result<(), Status> {
+        let Some(unread) = &mut self.unread else { return Ok(()) };
+        let is_held = match polled {
+            Poll::Ready(Some(Ok(_))) => unread.resize(UNREAD_BYTES),
+            _ => unread.resize(0),
+        };
+        self.refused.store(!is_held, Ordering::Relaxed);
+        if is_held { Ok(()) } else { Err(memory_exceeded()) }
+    }
+}
 
 impl Body for RequestBody {
     type Data = Bytes;
-    type Error = h2::Error;
+    type Error = Box<dyn Error + Send + Sync>;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
-        let stream = &mut self.0;
-        Poll::Ready(match ready!(stream.poll_data(cx)) {
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let polled = self.stream.poll_data(cx);
+        if let Err(status) = self.hold(&polled) {
+            return Poll::Ready(Some(Err(status.into())));
+        }
+        let stream = &mut self.stream;
+        Poll::Ready(match ready!(polled) {
             Some(Ok(data)) => {
                 // Opens the flow-control window again.
                 let _ = stream.flow_control().release_capacity(data.len());
                 Some(Ok(Frame::data(data)))
             }
-            Some(Err(error)) => Some(Err(error)),
-            None => ready!(stream.poll_trailers(cx))
-                .map(|trailers| trailers.map(Frame::trailers))
-                .transpose(),
+            Some(Err(error)) => Some(Err(error.into())),
+            None => match ready!(stream.poll_trailers(cx)) {
+                Ok(trailers) => trailers.map(|trailers| Ok(Frame::trailers(trailers))),
+                Err(error) => Some(Err(error.into())),
+            },
         })
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.is_end_stream()
+        self.stream.is_end_stream()
     }
 }

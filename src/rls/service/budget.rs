@@ -20,6 +20,7 @@ use tracing::Span;
 use super::{RateLimit, store_budget};
 use crate::proto::weir::budget::v1 as pb;
 use weir_common::random::random_bytes;
+use weir_common::value;
 use weir_limiter::{Budget, BudgetStep, Descriptor, Holds, Request, RequestError};
 use weir_store::{Entry, Store};
 
@@ -65,8 +66,13 @@ impl<S: Store> RateLimit<S> {
             "" => Cow::Owned(new_id()),
             id => Cow::Borrowed(id),
         };
-        let entries: Vec<Vec<Entry<'_>>> = parts.descriptors.iter().map(entries).collect();
-        let budget = Budget { id: &id, step };
+        let values: Vec<Vec<(&str, Cow<'_, str>)>> = parts.descriptors.iter().map(values).collect();
+        let entries =
+            values.iter().map(|values| values.iter().map(|(key, value)| (*key, &**value)));
+        let entries: Vec<Vec<Entry<'_>>> = entries.map(Iterator::collect).collect();
+        // An entry of a request may name the id, too.
+        let id_text = value::encode(id.as_bytes());
+        let budget = Budget { id: &id_text, step };
         let budget = Some(&budget);
         let descriptors =
             entries.iter().map(|entries| Descriptor { entries, budget, ..Default::default() });
@@ -119,8 +125,9 @@ impl BudgetParts<'_> {
     }
 }
 
-fn entries(descriptor: &pb::Descriptor) -> Vec<Entry<'_>> {
-    descriptor.entries.iter().map(|entry| (entry.key.as_str(), entry.value.as_str())).collect()
+/// Returns the keys of a descriptor, each with the text of its value.
+fn values(descriptor: &pb::Descriptor) -> Vec<(&str, Cow<'_, str>)> {
+    descriptor.entries.iter().map(|entry| (&*entry.key, value::encode(&entry.value))).collect()
 }
 
 /// Returns an id that nobody can guess: 128 random bits.

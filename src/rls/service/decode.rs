@@ -1,16 +1,18 @@
 //! Decodes a `RateLimitRequest` in place: its strings are borrowed from the message.
 //!
 //! Accepts and rejects what prost does, field by field: the last of a repeated scalar field wins,
-//! repeated messages are merged, unknown fields are skipped.
+//! repeated messages are merged, unknown fields are skipped. Values of entries, however, may be any bytes.
 
 #[cfg(test)]
 mod tests;
 
+use std::slice::IterMut;
 use std::str::from_utf8;
 
 use smallvec::SmallVec;
 use tracing::Span;
 
+use weir_common::value;
 use weir_limiter::{Descriptor, Override, Request};
 use weir_store::Entry;
 
@@ -28,6 +30,10 @@ pub struct RequestView<'a> {
     beyond: usize,
     /// The entries of all descriptors, in order.
     entries: SmallVec<[Entry<'a>; 8]>,
+    /// The number of values that are not UTF-8, and the room for the texts of those still to come.
+    encoded: usize,
+    texts: IterMut<'a, String>,
+    text_bytes: usize,
     /// The span of the request, if it is recorded.
     span: Option<&'a Span>,
 }
@@ -45,29 +51,56 @@ struct DescriptorHeader {
 pub type Descriptors<'a> = SmallVec<[Descriptor<'a>; 4]>;
 
 impl<'a> RequestView<'a> {
-    /// Decodes a message. Of descriptors beyond `max_descriptors` only the number is kept.
-    pub fn decode(bytes: &'a [u8], max_descriptors: usize) -> Result<RequestView<'a>, DecodeError> {
+    /// Decodes a message. Of descriptors beyond `max_descriptors` only the number is kept. `texts` gets those of values
+    /// that are not UTF-8.
+    pub fn decode(
+        bytes: &'a [u8],
+        max_descriptors: usize,
+        texts: &'a mut Vec<String>,
+    ) -> Result<RequestView<'a>, DecodeError> {
         let mut view = RequestView::default();
+        view.read(bytes, max_descriptors)?;
+        if view.encoded > 0 {
+            view.read_again(bytes, max_descriptors, texts)?;
+        }
+        Ok(view)
+    }
+
+    /// Reads a message once it is known how many texts its values need.
+    #[cold]
+    fn read_again(
+        &mut self,
+        bytes: &'a [u8],
+        max_descriptors: usize,
+        texts: &'a mut Vec<String>,
+    ) -> Result<(), DecodeError> {
+        texts.resize_with(self.encoded, String::new);
+        *self = RequestView { texts: texts.iter_mut(), ..RequestView::default() };
+        self.read(bytes, max_descriptors)
+    }
+
+    #[inline(always)]
+    fn read(&mut self, bytes: &'a [u8], max_descriptors: usize) -> Result<(), DecodeError> {
         let mut message = Message::new(bytes);
         while let Some(field) = message.next()? {
             match field.number {
-                1 => view.domain = message.text(field)?,
+                1 => self.domain = message.text(field)?,
                 2 => {
                     let inner = message.message(field)?;
-                    let entries = view.entries.len();
-                    let header = view.descriptor(inner)?;
-                    if view.descriptors.len() < max_descriptors {
-                        view.descriptors.push(header);
+                    let entries = self.entries.len();
+                    let header = self.descriptor(inner)?;
+                    if self.descriptors.len() < max_descriptors {
+                        self.descriptors.push(header);
                     } else {
-                        view.entries.truncate(entries);
-                        view.beyond += 1;
+                        self.entries.truncate(entries);
+                        self.beyond += 1;
                     }
                 }
-                3 => view.hits_addend = message.varint(field)? as u32,
+                3 => self.hits_addend = message.varint(field)? as u32,
                 _ => message.skip(field)?,
             }
         }
-        Ok(view)
+        Ok(())
     }
 
     fn descriptor(&mut self, mut message: Message<'a>) -> Result<DescriptorHeader, DecodeError> {
@@ -75,7 +108,8 @@ impl<'a> RequestView<'a> {
         while let Some(field) = message.next()? {
             match field.number {
                 1 => {
-                    self.entries.push(entry(message.message(field)?)?);
+                    let entry = self.entry(message.message(field)?)?;
+                    self.entries.push(entry);
                     header.entry_count += 1;
                 }
                 2 => limit(message.message(field)?, header.limit.get_or_insert_default())?,
@@ -85,6 +119,34 @@ impl<'a> RequestView<'a> {
             }
         }
         Ok(header)
+    }
+
+    fn entry(&mut self, mut message: Message<'a>) -> Result<Entry<'a>, DecodeError> {
+        let (mut key, mut value) = ("", "");
+        while let Some(field) = message.next()? {
+            match field.number {
+                1 => key = message.text(field)?,
+                2 => {
+                    let bytes = message.bytes(field)?;
+                    value = match from_utf8(bytes) {
+                        Ok(text) if !value::is_encoded(text) => text,
+                        _ => self.encode(bytes),
+                    };
+                }
+                _ => message.skip(field)?,
+            }
+        }
+        Ok((key, value))
+    }
+
+    /// Returns the text of a value that is not UTF-8. It is empty while only their number is to be known.
+    #[cold]
+    fn encode(&mut self, value: &[u8]) -> &'a str {
+        self.encoded += 1;
+        let Some(text) = self.texts.next() else { return "" };
+        *text = value::encode(value).into_owned();
+        self.text_bytes += size_of::<String>() + text.capacity();
+        text
     }
 
     /// Records the request below this span.
@@ -100,7 +162,7 @@ impl<'a> RequestView<'a> {
         let entries = if self.entries.spilled() { self.entries.capacity() } else { 0 };
         let descriptors = if self.descriptors.spilled() { self.descriptors.capacity() } else { 0 };
         let descriptor = size_of::<DescriptorHeader>() + size_of::<Descriptor<'_>>() + CHARGE_BYTES;
-        entries * size_of::<Entry<'_>>() + descriptors * descriptor
+        entries * size_of::<Entry<'_>>() + descriptors * descriptor + self.text_bytes
     }
 
     /// Returns the request, with its descriptors in a list of the caller: returning the list would copy it.
@@ -121,18 +183,6 @@ impl<'a> RequestView<'a> {
         let RequestView { domain, beyond, hits_addend, span, .. } = *self;
         Request { domain, descriptors, beyond, hits_addend, span, no_settling: None }
     }
-}
-
-fn entry<'a>(mut message: Message<'a>) -> Result<Entry<'a>, DecodeError> {
-    let (mut key, mut value) = ("", "");
-    while let Some(field) = message.next()? {
-        match field.number {
-            1 => key = message.text(field)?,
-            2 => value = message.text(field)?,
-            _ => message.skip(field)?,
-        }
-    }
-    Ok((key, value))
 }
 
 fn limit(mut message: Message<'_>, limit: &mut Override) -> Result<(), DecodeError> {
@@ -257,7 +307,7 @@ impl<'a> Message<'a> {
     }
 
     pub fn text(&mut self, field: WireField) -> Result<&'a str, DecodeError> {
-        from_utf8(self.bytes(field)?).map_err(|_| DecodeError("a string is not UTF-8"))
+        from_utf8(self.bytes(field)?).map_err(|_| DecodeError("a domain or a key is not UTF-8"))
     }
 
     pub fn message(&mut self, field: WireField) -> Result<Message<'a>, DecodeError> {

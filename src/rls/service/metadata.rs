@@ -3,6 +3,8 @@
 use prost_types::{ListValue, Struct, Value, value::Kind};
 
 use crate::proto::envoy::r#type::v3::RateLimitUnit;
+use weir_common::entry::Entry;
+use weir_common::value;
 use weir_limiter::{Descriptor, Request, RequestDecision};
 use weir_rules::Metadata;
 
@@ -32,7 +34,8 @@ pub(super) fn encode(request: &Request<'_>, decision: &RequestDecision<'_>) -> S
 fn descriptor(descriptor: &Descriptor<'_>) -> Value {
     let mut out = Struct::default();
     let mut set = |key: &str, value| drop(out.fields.insert(key.to_owned(), value));
-    let entries = descriptor.entries.iter().map(|(key, value)| text(&format!("{key}={value}")));
+    let entry = |(key, value): &Entry<'_>| text(&format!("{key}={}", value::shown(value)));
+    let entries = descriptor.entries.iter().map(entry);
     set("entries", list(entries));
     if let Some(limit) = &descriptor.limit {
         let mut parts = Vec::new();

@@ -230,6 +230,7 @@ mod tests {
                     requests_per_unit: *n,
                     unit: UNITS[*unit],
                     unit_multiplier: *multiplier,
+                    burst: None,
                 }),
                 remaining: *remaining,
                 reset_after: *reset,

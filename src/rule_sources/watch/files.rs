@@ -49,7 +49,7 @@ impl WatchedFiles {
         if all {
             self.search();
         }
-        let FoundFiles { files, mut problems } = self.found()?;
+        let FoundFiles { files, mut problems, .. } = self.found()?;
         let paths: Vec<PathBuf> = files.into_iter().map(|(path, _)| path).collect();
         match all {
             true => {

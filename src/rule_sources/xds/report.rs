@@ -1,13 +1,13 @@
 //! Reports the state of the management server in the log, the metrics and `/status`.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 use serde_json::json;
 
 use super::Options;
-use crate::rule_sources::loader::Loader;
+use crate::rule_sources::loader::{Loader, StreamLost};
 use weir_common::metrics::{Counter, Gauge, MetricFamily, MetricSink, MetricSource};
 use weir_common::throttle::Throttle;
 use weir_telemetry::metrics::Metrics;
@@ -44,6 +44,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 pub struct Report {
     loader: Arc<Loader>,
     metrics: XdsMetrics,
+    started: Instant,
     url: String,
     connected_line: Throttle,
     state: Mutex<State>,
@@ -52,6 +53,8 @@ pub struct Report {
 #[derive(Debug, Default)]
 struct State {
     connected: bool,
+    /// When the last stream ended.
+    lost_at: Option<Instant>,
     /// The version of the active rules.
     version: Option<String>,
     failure: Option<(SystemTime, String)>,
@@ -96,6 +99,7 @@ impl Report {
         let report = Report {
             loader,
             metrics: counts,
+            started: Instant::now(),
             url: options.url.to_string(),
             connected_line: Throttle::new(LOG_INTERVAL),
             state: Mutex::default(),
@@ -150,7 +154,9 @@ impl Report {
                 );
             }
         }
-        state.connected = false;
+        if std::mem::take(&mut state.connected) {
+            state.lost_at = Some(Instant::now());
+        }
         #[expect(clippy::disallowed_methods, reason = "only shown in the status")]
         let now = SystemTime::now();
         state.failure = Some((now, reason.to_owned()));
@@ -162,13 +168,17 @@ impl Report {
             let since = when.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             json!({ "unix_seconds": since.as_secs(), "reason": failure })
         });
-        self.loader.set_source(json!({
+        let source = json!({
             "kind": "xds",
             "server": self.url,
             "connected": state.connected,
             "version": state.version,
             "last_failure": failure,
-        }));
+        });
+        let reason = state.failure.as_ref().map_or("it has not answered yet", |(_, reason)| reason);
+        let since = state.lost_at.unwrap_or(self.started);
+        let lost = StreamLost { since, reason: reason.to_owned() };
+        self.loader.set_source(source, Some(lost).filter(|_| !state.connected));
     }
 }
 

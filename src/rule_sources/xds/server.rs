@@ -7,7 +7,7 @@ use tonic::transport::Endpoint;
 
 use super::{Options, Tls};
 use weir_api::grpc_client::{self, TlsError};
-use weir_common::error::{SetupError, with_causes};
+use weir_common::error::SetupError;
 
 /// The timeout of connecting, with TLS.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -68,9 +68,7 @@ fn with_tls(endpoint: Endpoint, tls: &Tls) -> Result<Endpoint, SetupError> {
             TlsError::ServerName => format!(
                 "rules.xds.tls.server_name is {name:?}; write a DNS name of the server's certificate"
             ),
-            TlsError::Other(error) => {
-                format!("rules.xds.tls: {}; see rules.xds.url", with_causes(&error))
-            }
+            TlsError::Other(error) => format!("rules.xds.tls: {error}; see rules.xds.url"),
         })
     })
 }

@@ -111,7 +111,7 @@ pub fn read_digits(text: &str) -> Option<u64> {
 fn is_duration(text: &str) -> bool {
     let text = text.strip_prefix(['-', '+']).unwrap_or(text);
     // Go knows both of Unicode's signs for micro.
-    !text.contains('d') && read_duration(&text.replace('\u{3bc}', "\u{b5}")).is_some()
+    !text.contains(['d', 'w']) && read_duration(&text.replace('\u{3bc}', "\u{b5}")).is_some()
 }
 
 #[cfg(test)]
@@ -148,7 +148,7 @@ mod tests {
         let bad: &[(VariableKind, &[&str])] = &[
             (VariableKind::Bool, &["yes", "on", "tRUE", "", " true"]),
             (VariableKind::PORT, &["", "-1", "65536", "08", "0x", "1.0", "+-1", "http", "tcp://1"]),
-            (VariableKind::Duration, &["", "10", "1d", "s"]),
+            (VariableKind::Duration, &["", "10", "1d", "1w", "s"]),
             (VariableKind::Map, &["a", "a:b:c", "a:b,", "a:b,c"]),
             (VariableKind::Word(&["FILE"]), &["file", ""]),
             (VariableKind::Ratio, &["1.5", "NaN", ""]),

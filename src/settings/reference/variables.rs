@@ -23,6 +23,18 @@ pub fn variable_of(setting: &str) -> Option<&'static str> {
     VARIABLES.iter().find(sets).map(|variable| variable.name)
 }
 
+/// Returns the variables that decide which rule files are read, and how.
+pub fn about_rules(mut env: Vec<(String, String)>) -> Vec<(String, String)> {
+    let is_about_files = |name: &str| name.starts_with("rules.") && !name.starts_with("rules.xds.");
+    let sets =
+        |variable: &Variable| matches!(variable.effect, Set(name, _) if is_about_files(name));
+    env.retain(|(name, _)| {
+        let variable = VARIABLES.iter().find(|variable| variable.name == name);
+        name.starts_with("WEIR__RULES__") || variable.is_some_and(sets)
+    });
+    env
+}
+
 const LOG_LEVELS: &[&str] =
     &["panic", "fatal", "error", "warn", "warning", "info", "debug", "trace"];
 const TIMEOUT: Effect =
@@ -115,6 +127,7 @@ pub const VARIABLES: &[Variable] = &[
     variable("STATSD_PROTOCOL", VariableKind::Word(&["tcp", "udp"]), "tcp", Set("metrics.statsd.protocol", Same)),
     variable("STATS_FLUSH_INTERVAL", VariableKind::Duration, "10s", Set("metrics.flush_interval", Same)),
     variable("EXTRA_TAGS", VariableKind::Map, "", Set("metrics.tags", Same)),
+    variable("SANITIZE_DESCRIPTOR_METRIC_DOTS", VariableKind::Bool, "false", Set("metrics.replace_dots", Same)),
     variable("USE_DOG_STATSD", VariableKind::Bool, "false", Set("metrics.dogstatsd.enabled", Same)),
     variable("USE_DOG_STATSD_MOGRIFIERS", VariableKind::List, "", Set("metrics.dogstatsd.mogrifiers", Same)),
     variable("USE_PROMETHEUS", VariableKind::Bool, "false", Set("metrics.prometheus.address", ListenOn(":9090"))),

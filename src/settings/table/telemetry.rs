@@ -25,6 +25,9 @@ group! {
         flush_interval: Duration = "10s";
         /// Tags of all metrics that have the names of envoyproxy/ratelimit, each as name:value.
         tags: Vec<String> = "";
+        /// Whether dots in keys and values of descriptors are underscores in the label `rule` of metrics, and so in the
+        /// names of envoyproxy/ratelimit, where a dot separates the parts.
+        replace_dots: bool = "false";
         // The reference's local cache is off by default, so that its users do not expect them; and one of its
         // mappings counts them twice.
         /// Whether hits that are denied without the store are a metric of their own under the names of
@@ -71,6 +74,9 @@ group! {
         address: Address = "localhost:8125";
         /// The protocol of the connection.
         protocol: statsd::Protocol = "tcp";
+        /// Whether `#`, `,`, `;`, `[` and `]` in names become `_`, as `:` and `|` do. At servers such as
+        /// statsd_exporter they start tags; envoyproxy/ratelimit sends them as they are.
+        replace_tag_characters: bool = "false";
     }
 }
 

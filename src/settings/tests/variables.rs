@@ -82,6 +82,25 @@ fn unused_variables_cause_a_warning() {
 }
 
 #[test]
+fn every_variable_that_the_reference_has_or_had_has_an_effect_or_a_warning() {
+    for name in [
+        "ENABLE_NEGATIVE_HITS",
+        "GRPC_MAX_CONCURRENT_STREAMS",
+        "MAX_CONCURRENT_REQUESTS",
+        "MAX_SLEEPING_ROUTINES",
+        "REDIS_POOL_ON_EMPTY_WAIT_DURATION",
+        "REQUEST_TIMEOUT",
+    ] {
+        let warned = Settings::load(&inputs(&[(name, "1")])).unwrap().warnings;
+        assert!(warned.len() == 1 && warned[0].starts_with(name), "{name}: {warned:?}");
+    }
+    let settings = Settings::load(&inputs(&[("SANITIZE_DESCRIPTOR_METRIC_DOTS", "true")])).unwrap();
+    assert!(*settings.metrics.replace_dots && settings.rule_options().replace_dots);
+    assert_eq!(settings.warnings, [""; 0]);
+    assert!(!Settings::load(&inputs(&[])).unwrap().rule_options().replace_dots);
+}
+
+#[test]
 fn variables_without_effect_are_named_and_others_checked() {
     let settings = Settings::load(&inputs(&[
         ("USE_STATSD", "false"),
@@ -303,7 +322,9 @@ fn statsd_and_dogstatsd_have_their_options() {
     let [dog] = &options(&mogrifier)[..] else { panic!("one") };
     assert_eq!((dog.address.as_str(), dog.protocol), ("a:8125", Protocol::Udp));
     assert!(matches!(&dog.dialect, Dialect::DogStatsD(mogrifiers) if mogrifiers.len() == 2));
-    assert!(dog.statistics.local_cache);
+    assert!(dog.statistics.local_cache && !dog.replaces_tag_characters);
+    let replaced = options(&[("WEIR__METRICS__STATSD__REPLACE_TAG_CHARACTERS", "true")]);
+    assert!(replaced[0].replaces_tag_characters);
     let both = [&mogrifier[..], &[("USE_STATSD", "true"), ("STATSD_PROTOCOL", "udp")]].concat();
     assert_eq!(options(&both).len(), 2);
     assert_eq!(options(&both)[0].protocol, Protocol::Udp);

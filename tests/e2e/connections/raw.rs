@@ -36,6 +36,18 @@ pub fn reset_call(number: u32, body: &[u8]) -> Vec<u8> {
     [call(number, body), frame(3, 0, 2 * number + 1, &8_u32.to_be_bytes())].concat()
 }
 
+/// A call whose client gave it up before it wrote the body, as grpc-java does: the body follows the reset.
+pub fn late_call(number: u32, body: &[u8]) -> Vec<u8> {
+    let stream = 2 * number + 1;
+    let headers = frame(1, 4, stream, &header_block(number == 0));
+    [headers, frame(3, 0, stream, &8_u32.to_be_bytes()), frame(0, 1, stream, body)].concat()
+}
+
+/// A call that has no body yet.
+pub fn open_call(number: u32) -> Vec<u8> {
+    frame(1, 4, 2 * number + 1, &header_block(number == 0))
+}
+
 /// A received frame.
 pub struct Frame {
     pub kind: u8,

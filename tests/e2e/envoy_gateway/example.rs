@@ -3,12 +3,15 @@
 use std::fs;
 use std::path::Path;
 
+use prost_types::Any;
 use serde_json::{Map, Value, json};
 
-use super::gateway::Gateway;
+use super::gateway::{DESCRIPTOR, DOMAIN, Gateway, RULE};
 use super::pod::{Place, Pod, in_pod};
 use super::{block_on, channel, limited_request};
+use crate::support::api::request;
 use crate::support::certificates::Authority;
+use crate::support::management::{any, config};
 use crate::support::redis::Server;
 use crate::support::tools::kubernetes_validate;
 use crate::support::{schemas, wait_for, wait_until, yaml};
@@ -141,6 +144,96 @@ fn the_redis_is_the_one_of_the_configuration() {
     assert_eq!(configuration()["rateLimit"]["backend"]["redis"]["url"], url);
 }
 
+/// Waits until a probe of the container has this status.
+fn await_probe(pod: &Pod, container: &Value, kind: &str, status: u16) {
+    let path = container[kind]["httpGet"]["path"].as_str().expect("a path");
+    assert_eq!(container[kind]["httpGet"]["port"], 8080);
+    wait_for(kind, || (pod.probe_at(path) == Some(status)).then_some(()));
+}
+
+/// What Envoy Gateway generates from two rules of a policy on one CIDR: one counts all of its addresses together, the
+/// other each.
+fn rules_on_one_cidr(all: u32, each: u32) -> Vec<Any> {
+    let masked = json!({ "key": "masked_remote_address", "value": "10.0.0.0/8" });
+    let limit = |n: u32| json!({ "unit": "year", "requests_per_unit": n });
+    let (mut shared, mut distinct) = (masked.clone(), masked);
+    shared["rate_limit"] = limit(all);
+    distinct["descriptors"] = json!([{ "key": "remote_address", "rate_limit": limit(each) }]);
+    let route =
+        json!({ "key": DESCRIPTOR, "value": DESCRIPTOR, "descriptors": [shared, distinct] });
+    vec![any(&config(&json!({ "domain": DOMAIN, "descriptors": [route] })))]
+}
+
+#[test]
+fn a_rejected_set_at_the_start_keeps_the_pod_from_being_ready() {
+    let name = "envoy_gateway::example::a_rejected_set_at_the_start_keeps_the_pod_from_being_ready";
+    in_pod(name, |place| {
+        let (authority, redis) = (Authority::new(), Server::start());
+        let gateway = Gateway::start(&place, &authority);
+        let (mut pod, container) = example_pod(place, &authority, &redis);
+        pod.start();
+        gateway.await_subscription();
+        // Two limits of one descriptor.
+        let twice = json!({ "key": RULE, "rate_limit": { "unit": "day", "requests_per_unit": 1 } });
+        let mut other = twice.clone();
+        other["rate_limit"]["requests_per_unit"] = json!(2);
+        let conflict = json!({ "domain": DOMAIN, "descriptors": [twice, other] });
+        let error = gateway.publish_rejected(vec![any(&config(&conflict))]);
+        assert!(error.contains("duplicate descriptor composite key"), "{error}");
+        // Kubernetes neither sends requests to the pod nor restarts it.
+        let probe = |kind: &str, status| await_probe(&pod, &container, kind, status);
+        probe("startupProbe", 200);
+        probe("livenessProbe", 200);
+        probe("readinessProbe", 500);
+        gateway.publish(rules_on_one_cidr(4, 2));
+        probe("readinessProbe", 200);
+
+        let answers = block_on(async {
+            let mut client = RateLimitServiceClient::new(channel(&pod, &authority).await);
+            let masked = ("masked_remote_address", "10.0.0.0/8");
+            let mut codes: Vec<Vec<bool>> = Vec::new();
+            // Envoy sends a descriptor for each rule.
+            for address in ["10.1.2.3", "10.1.2.3", "10.1.2.3", "10.4.5.6", "10.7.8.9"] {
+                let entries = [(DESCRIPTOR, DESCRIPTOR), masked, ("remote_address", address)];
+                let mut both = request(DOMAIN, &entries[..2]);
+                both.descriptors.extend(request(DOMAIN, &entries).descriptors);
+                let answer = client.should_rate_limit(both).await.unwrap().into_inner();
+                codes
+                    .push(answer.statuses.iter().map(|status| status.code() == Code::Ok).collect());
+            }
+            codes
+        });
+        let wanted: [Vec<bool>; 5] = [
+            vec![true, true],
+            vec![true, true],
+            vec![true, false],
+            vec![true, true],
+            vec![false, true],
+        ];
+        assert_eq!(answers, wanted);
+        pod.stop();
+    });
+}
+
+#[test]
+fn without_any_policy_the_pod_is_ready_once_the_empty_set_is_there() {
+    let name =
+        "envoy_gateway::example::without_any_policy_the_pod_is_ready_once_the_empty_set_is_there";
+    in_pod(name, |place| {
+        let (authority, redis) = (Authority::new(), Server::start());
+        let gateway = Gateway::start(&place, &authority);
+        let (mut pod, container) = example_pod(place, &authority, &redis);
+        pod.start();
+        gateway.await_subscription();
+        let probe = |kind: &str, status| await_probe(&pod, &container, kind, status);
+        probe("startupProbe", 200);
+        probe("readinessProbe", 500);
+        gateway.publish(Vec::new());
+        probe("readinessProbe", 200);
+        pod.stop();
+    });
+}
+
 #[test]
 fn the_deployment_serves_and_survives_redis() {
     let name = "envoy_gateway::example::the_deployment_serves_and_survives_redis";
@@ -149,14 +242,11 @@ fn the_deployment_serves_and_survives_redis() {
         let gateway = Gateway::start(&place, &authority);
         let (mut pod, container) = example_pod(place, &authority, &redis);
         pod.start();
-        let probe = |kind: &str| {
-            let path = container[kind]["httpGet"]["path"].as_str().expect("a path");
-            assert_eq!(container[kind]["httpGet"]["port"], 8080);
-            wait_for(kind, || (pod.probe_at(path) == Some(200)).then_some(()));
-        };
-        ["startupProbe", "livenessProbe", "readinessProbe"].into_iter().for_each(probe);
+        let probe = |kind: &str| await_probe(&pod, &container, kind, 200);
+        ["startupProbe", "livenessProbe"].into_iter().for_each(probe);
         gateway.await_subscription();
         gateway.set_snapshot(1_000_000);
+        probe("readinessProbe");
 
         block_on(async {
             let mut client = RateLimitServiceClient::new(channel(&pod, &authority).await);

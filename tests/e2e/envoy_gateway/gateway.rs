@@ -66,6 +66,20 @@ impl Gateway {
 
     /// Publishes a snapshot with these rules, which weir must acknowledge.
     pub fn publish(&self, resources: Vec<Any>) {
+        let (version, answer) = self.answer_to(resources);
+        assert_eq!(answer.error_detail, None);
+        assert_eq!(answer.version_info, version);
+    }
+
+    /// Publishes a snapshot with these rules, which weir must reject. Returns its errors.
+    pub fn publish_rejected(&self, resources: Vec<Any>) -> String {
+        let (version, answer) = self.answer_to(resources);
+        assert_ne!(answer.version_info, version);
+        answer.error_detail.expect("an error").message
+    }
+
+    /// Publishes a snapshot. Returns its version and weir's answer.
+    fn answer_to(&self, resources: Vec<Any>) -> (String, DiscoveryRequest) {
         let mut stream = self.stream.lock().unwrap();
         stream.version += 1;
         stream.nonce += 1;
@@ -77,8 +91,8 @@ impl Gateway {
             nonce: nonce.clone(),
         });
         let answer = self.server.sotw.next();
-        assert_eq!(answer.error_detail, None);
-        assert_eq!((answer.version_info, answer.response_nonce), (version, nonce));
+        assert_eq!(answer.response_nonce, nonce);
+        (version, answer)
     }
 
     /// Ends the stream, as a restart does. weir subscribes again, with the version that it has.

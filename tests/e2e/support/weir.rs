@@ -116,7 +116,8 @@ impl Setup {
         self
     }
 
-    fn spawn(&self) -> Program {
+    /// Starts it as it is, without waiting for anything.
+    pub fn spawn(&self) -> Program {
         let mut command = match &self.limit {
             None => Command::new(&self.program),
             Some(limit) => {

@@ -82,14 +82,13 @@ async fn without_a_server_ports_are_open_and_health_is_not_serving() {
         (weir.metric("weir_xds_stream_failures_total") > 1).then_some(())
     });
     assert!(!weir.is_healthy());
-    let refused = ask(weir.grpc, request("shop", &[("user", "ann")])).await.unwrap_err();
-    assert!(refused.message().contains("no rate limit configuration loaded"), "{refused:?}");
-
     let server = Management::start_on(address, Server::builder());
     assert_eq!(server.sotw.next().version_info, "");
     // The first rules are invalid: there are none until they are fixed.
     server.rejected("1", vec![any(&bad("shop"))], "");
     assert!(!weir.is_healthy());
+    let refused = ask(weir.grpc, request("shop", &[("user", "ann")])).await.unwrap_err();
+    assert!(refused.message().contains("no rate limit configuration loaded"), "{refused:?}");
     server.set("2", vec![any(&rules("shop", 1))]);
     assert!(weir.is_healthy());
 }
@@ -99,6 +98,30 @@ async fn health_may_do_without_rules() {
     let weir = asking(nobody()).env("FORCE_START_WITHOUT_INITIAL_CONFIG", "true").start();
     let refused = ask(weir.grpc, request("shop", &[("user", "ann")])).await.unwrap_err();
     assert!(refused.message().contains("no rate limit configuration loaded"), "{refused:?}");
+}
+
+#[test]
+fn no_rules_and_no_stream_are_problems_in_the_status_and_in_the_log() {
+    let address = nobody();
+    let weir = asking(address).env("FORCE_START_WITHOUT_INITIAL_CONFIG", "true").start();
+    // They are not due yet.
+    assert_eq!(weir.problems(), []);
+    let kinds = || weir.problems().into_iter().map(|(kind, _)| kind).collect::<Vec<_>>();
+    wait_for("two problems", || (kinds() == ["no_rules", "xds"]).then_some(()));
+    for (_, problem) in weir.problems() {
+        let text = problem["text"].as_str().unwrap();
+        assert_eq!(problem["severity"], "critical");
+        weir.has_said(&format!("problem with the rules problem=\"{text}"));
+    }
+    let server = Management::start_on(address, Server::builder());
+    server.sotw.next();
+    wait_for("a stream", || (kinds() == ["no_rules"]).then_some(()));
+    server.set("1", vec![any(&rules("shop", 1))]);
+    assert_eq!(kinds(), [""; 0]);
+    drop(server);
+    wait_for("the stream is lost", || (kinds() == ["xds"]).then_some(()));
+    let (_, problem) = &weir.problems()[0];
+    assert_eq!(problem["severity"], "warning");
 }
 
 #[test]

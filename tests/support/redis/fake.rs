@@ -84,7 +84,7 @@ fn serve(mut client: Client, port: u16, redirect: &str, shared: &Shared) {
             ["CLUSTER", "NODES"] => text(format!(
                 "{ID} 127.0.0.1:{port}@1{port} myself,master - 0 0 1 connected 0-16383\n"
             )),
-            // Permissions are tried, without a key.
+            // Permissions are tried, and what scripts can do, without a key.
             ["EVAL" | "EVALSHA", _, "0", ..] => "*0\r\n".to_owned(),
             ["EVAL" | "EVALSHA" | "INCRBY", ..] => {
                 shared.redirected.fetch_add(1, Ordering::Relaxed);

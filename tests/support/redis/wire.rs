@@ -40,12 +40,15 @@ impl Client {
         Ok(Client(BufReader::new(stream)))
     }
 
-    pub fn send(&mut self, words: &[&str]) -> Result<Reply> {
-        let mut command = format!("*{}\r\n", words.len());
+    pub fn send(&mut self, words: &[impl AsRef<[u8]>]) -> Result<Reply> {
+        let mut command = format!("*{}\r\n", words.len()).into_bytes();
         for word in words {
-            command += &format!("${}\r\n{word}\r\n", word.len());
+            let word = word.as_ref();
+            command.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+            command.extend_from_slice(word);
+            command.extend_from_slice(b"\r\n");
         }
-        self.0.get_mut().write_all(command.as_bytes())?;
+        self.0.get_mut().write_all(&command)?;
         self.read()
     }
 

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::ring;
+use rustls::server::ParsedCertificate;
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, OtherError, RootCertStore,
+    SignatureScheme,
 };
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
@@ -16,27 +18,11 @@ use super::pem::system_roots;
 
 /// With `any_name`, a valid certificate is accepted for any host.
 pub(super) fn config(pem: &ClientPem, any_name: bool) -> Result<ClientConfig, String> {
-    let roots = match &pem.ca {
-        Some(ca) => {
-            let mut roots = RootCertStore::empty();
-            roots.add_parsable_certificates(certificates(ca)?);
-            roots
-        }
-        // There are some, as reading the files has checked.
-        None => system_roots(),
-    };
-    let (roots, provider) = (Arc::new(roots), Arc::new(ring::default_provider()));
-    let builder = ClientConfig::builder_with_provider(provider.clone())
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
-    let builder = match any_name {
-        false => builder.with_root_certificates(roots),
-        true => {
-            let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
-            let verifier = AnyName(verifier.map_err(|error| error.to_string())?);
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
-        }
-    };
+    let verifier = Arc::new(ServerVerifier::new(pem, any_name)?);
+    let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
     let Some((cert, key)) = &pem.identity else { return Ok(builder.with_no_client_auth()) };
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| error.to_string())?;
     builder.with_client_auth_cert(certificates(cert)?, key).map_err(|error| error.to_string())
@@ -46,11 +32,70 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(|error| error.to_string())
 }
 
-/// Verifies certificates, whatever their names.
+/// Verifies servers. One of the configured certificates is accepted as the server's own, too, as by OpenSSL and Go.
 #[derive(Debug)]
-struct AnyName(Arc<WebPkiServerVerifier>);
+pub struct ServerVerifier {
+    chain: Arc<WebPkiServerVerifier>,
+    /// The configured certificates; none of the system's.
+    configured: Vec<CertificateDer<'static>>,
+    /// Accepts a valid certificate, whatever its names.
+    any_name: bool,
+}
 
-impl ServerCertVerifier for AnyName {
+impl ServerVerifier {
+    /// Trusts the configured certificates, or without any the system's roots.
+    pub fn new(pem: &ClientPem, any_name: bool) -> Result<ServerVerifier, String> {
+        let configured = pem.ca.as_deref().map_or(Ok(Vec::new()), certificates)?;
+        let roots = match pem.ca {
+            Some(_) => {
+                let mut roots = RootCertStore::empty();
+                roots.add_parsable_certificates(configured.iter().cloned());
+                roots
+            }
+            // There are some, as reading the files has checked.
+            None => system_roots(),
+        };
+        let provider = Arc::new(ring::default_provider());
+        let chain = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
+        let chain = chain.map_err(|error| error.to_string())?;
+        Ok(ServerVerifier { chain, configured, any_name })
+    }
+
+    fn verify(
+        &self,
+        certificate: &CertificateDer<'_>,
+        chain: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        if !self.configured.iter().any(|configured| configured == certificate) {
+            return self.chain.verify_server_cert(certificate, chain, name, ocsp, now);
+        }
+        match self.chain.verify_server_cert(certificate, &[], name, ocsp, now) {
+            Err(Error::InvalidCertificate(error)) if is_about_issuer(&error) => {
+                verify_server_name(&ParsedCertificate::try_from(certificate)?, name)
+                    .map(|()| ServerCertVerified::assertion())
+            }
+            verified => verified,
+        }
+    }
+}
+
+/// Returns whether an error is only about who signed a certificate, or that it is one of a CA. webpki checks both after
+/// the dates, which a test holds.
+fn is_about_issuer(error: &CertificateError) -> bool {
+    let is_ca = |error: &OtherError| {
+        error.0.downcast_ref::<webpki::Error>() == Some(&webpki::Error::CaUsedAsEndEntity)
+    };
+    match error {
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => true,
+        CertificateError::Other(error) => is_ca(error),
+        _ => false,
+    }
+}
+
+impl ServerCertVerifier for ServerVerifier {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
@@ -60,10 +105,10 @@ impl ServerCertVerifier for AnyName {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         // The name is compared last.
-        match self.0.verify_server_cert(certificate, chain, name, ocsp, now) {
+        match self.verify(certificate, chain, name, ocsp, now) {
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) => Ok(ServerCertVerified::assertion()),
+            )) if self.any_name => Ok(ServerCertVerified::assertion()),
             verified => verified,
         }
     }
@@ -74,7 +119,7 @@ impl ServerCertVerifier for AnyName {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls12_signature(message, certificate, signature)
+        self.chain.verify_tls12_signature(message, certificate, signature)
     }
 
     fn verify_tls13_signature(
@@ -83,10 +128,10 @@ impl ServerCertVerifier for AnyName {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls13_signature(message, certificate, signature)
+        self.chain.verify_tls13_signature(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
+        self.chain.supported_verify_schemes()
     }
 }

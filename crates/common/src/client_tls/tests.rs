@@ -2,6 +2,13 @@ use std::fs;
 use std::path::Path;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::ring::default_provider;
+use rustls::crypto::ring::sign::any_supported_type;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ServerConfig, SupportedProtocolVersion, version};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tempfile::TempDir;
 
 use super::*;
@@ -128,11 +135,6 @@ fn unusable_files_are_named() {
 #[cfg(feature = "http-client")]
 #[tokio::test]
 async fn a_server_of_http2_has_to_choose_it() {
-    use rustls::ServerConfig;
-    use rustls::crypto::ring::default_provider;
-    use rustls_pki_types::pem::PemObject;
-    use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-
     use crate::http_client::{Target, connect};
 
     let (directory, files) = written();
@@ -156,4 +158,109 @@ async fn a_server_of_http2_has_to_choose_it() {
     let error = connected.map(drop).unwrap_err().to_string();
     assert!(error.contains("does not offer HTTP/2 (ALPN h2)"), "{error}");
     server.await.unwrap();
+}
+
+/// Makes certificates as in many guides: self-signed, and therefore of a CA.
+fn openssl(directory: &Path, name: &str) {
+    let made = std::process::Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "10"])
+        .args(["-subj", "/CN=redis", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"])
+        .args(["-keyout", &format!("{name}-key"), "-out", name])
+        .current_dir(directory)
+        .output()
+        .expect("`scripts/test` installs openssl");
+    assert!(made.status.success(), "{made:?}");
+}
+
+fn certificate(directory: &Path, name: &str) -> CertificateDer<'static> {
+    CertificateDer::from_pem_file(directory.join(name)).unwrap()
+}
+
+/// Returns the error of a handshake with a server that presents a certificate and signs with a key.
+async fn handshake(
+    client: ClientTls,
+    chain: Vec<CertificateDer<'static>>,
+    key: PathBuf,
+    versions: &[&'static SupportedProtocolVersion],
+) -> Result<(), String> {
+    let key = PrivateKeyDer::from_pem_file(key).unwrap();
+    let key = any_supported_type(&key).unwrap();
+    let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()));
+    let builder = builder.with_protocol_versions(versions).unwrap().with_no_client_auth();
+    // Does not compare them.
+    let presented = SingleCertAndKey::from(CertifiedKey::new(chain, key));
+    let config = builder.with_cert_resolver(Arc::new(presented));
+    let (near, far) = tokio::io::duplex(1 << 16);
+    let server = tokio::spawn(tokio_rustls::TlsAcceptor::from(Arc::new(config)).accept(far));
+    let connected = client.connect(near).await.map(drop).map_err(|error| error.to_string());
+    let _ = server.await;
+    connected
+}
+
+#[tokio::test]
+async fn a_configured_certificate_is_accepted_as_that_of_the_server() {
+    let (directory, _) = written();
+    let path = directory.path();
+    openssl(path, "own");
+    openssl(path, "stranger");
+    let [own, stranger, leaf] = ["own", "stranger", "cert"].map(|name| certificate(path, name));
+    let trusting = |ca: &'static str| {
+        let files = ClientFiles { ca: file(path, ca), ..ClientFiles::default() };
+        ClientCertificates::new(files).read().unwrap()
+    };
+    let both = [fs::read(path.join("ca")).unwrap(), fs::read(path.join("own")).unwrap()].concat();
+    fs::write(path.join("both"), both).unwrap();
+    let client = |ca, name| ClientTls::new(&trusting(ca), name, false).unwrap();
+    let key = |name: &str| path.join(name);
+    for versions in [[&version::TLS12], [&version::TLS13]] {
+        let connect = async |client, chain: &[&CertificateDer<'static>], key| {
+            let chain = chain.iter().map(|&certificate| certificate.clone()).collect();
+            handshake(client, chain, key, &versions).await
+        };
+        for name in ["localhost", "127.0.0.1"] {
+            assert_eq!(connect(client("own", name), &[&own], key("own-key")).await, Ok(()));
+        }
+        let localhost = |ca| client(ca, "localhost");
+        assert_eq!(connect(localhost("both"), &[&own], key("own-key")).await, Ok(()));
+        assert_eq!(connect(localhost("both"), &[&leaf], key("key")).await, Ok(()));
+        // One that somebody else has signed, and intermediates, which are ignored.
+        assert_eq!(connect(localhost("cert"), &[&leaf, &own], key("key")).await, Ok(()));
+        let error = connect(client("own", "elsewhere"), &[&own], key("own-key")).await.unwrap_err();
+        assert!(error.contains("not valid for name"), "{error}");
+        let any_name = ClientTls::new(&trusting("own"), "elsewhere", true).unwrap();
+        assert_eq!(connect(any_name, &[&own], key("own-key")).await, Ok(()));
+        // The certificate is public: its key is what proves who the server is.
+        let error = connect(localhost("own"), &[&own], key("stranger-key")).await.unwrap_err();
+        assert!(error.contains("BadSignature"), "{error}");
+        for chain in [&[&stranger] as &[_], &[&stranger, &own]] {
+            let error = connect(localhost("own"), chain, key("stranger-key")).await.unwrap_err();
+            assert!(error.contains("CaUsedAsEndEntity"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn the_dates_of_a_configured_certificate_count() {
+    let (directory, _) = written();
+    let path = directory.path();
+    openssl(path, "own");
+    for name in ["own", "cert"] {
+        let ca = Some(fs::read(path.join(name)).unwrap());
+        let pem = ClientPem { ca, identity: None };
+        for any_name in [false, true] {
+            let verifier = ServerVerifier::new(&pem, any_name).unwrap();
+            let verified = |days: i64| {
+                let seconds = UnixTime::now().as_secs().cast_signed() + days * 86_400;
+                let now = UnixTime::since_unix_epoch(Duration::from_secs(seconds.cast_unsigned()));
+                let host = ServerName::try_from("localhost").unwrap();
+                let own = certificate(path, name);
+                verifier.verify_server_cert(&own, &[], &host, &[], now).map(drop)
+            };
+            let day = |days| verified(days).map_err(|error| error.to_string());
+            assert_eq!(day(0), Ok(()));
+            let (before, after) = if name == "own" { (-1, 11) } else { (-20_000, 800_000) };
+            assert!(day(before).unwrap_err().contains("not valid yet"), "{:?}", day(before));
+            assert!(day(after).unwrap_err().contains("expired"), "{:?}", day(after));
+        }
+    }
 }

@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use http::Uri;
 
+use crate::secret::without_login;
+
 /// A URL of scheme `http` or `https`, with a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
@@ -43,9 +45,10 @@ impl Target {
     }
 }
 
+/// The URL without a login, which may end up in the path.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.url.fmt(f)
+        f.write_str(&without_login(&self.url.to_string()))
     }
 }
 

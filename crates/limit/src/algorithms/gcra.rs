@@ -267,6 +267,11 @@ impl LimitAlgorithm for Gcra {
         self.burst
     }
 
+    fn refill_time(&self) -> Option<Micros> {
+        let ticks = self.burst.saturating_mul(self.p).div_ceil(self.n.max(1));
+        Some(ticks.saturating_mul(self.tick))
+    }
+
     fn write_shape(&self, shape: &mut String) -> fmt::Result {
         write!(shape, "g{}/{}", self.period / SECOND, self.tick)
     }

@@ -60,6 +60,7 @@ impl ReduceBucket {
             requests_per_unit: self.max,
             unit: None,
             unit_multiplier: 1,
+            in_days: false,
             charge_denied: true,
             shadow_mode: false,
             algorithm: Algorithm::ReduceBucket(self),

@@ -139,6 +139,10 @@ impl LimitAlgorithm for TokenBucket {
         self.capacity.into()
     }
 
+    fn refill_time(&self) -> Option<Micros> {
+        Some(u64::from(self.capacity.div_ceil(self.amount.max(1))).saturating_mul(self.interval))
+    }
+
     fn write_shape(&self, shape: &mut String) -> fmt::Result {
         write!(shape, "t{}us", self.interval)
     }

@@ -227,7 +227,8 @@ impl Plan {
     /// has one that includes its start. Otherwise no time is right for all limits: with the earlier one, too
     /// little is returned where it is wrong; with the later one, what was never counted would be.
     fn times(&self, counts: &impl KeyCounts, now: Micros) -> (Micros, Micros) {
-        let mut newest = 0;
+        // 0 is no time: the first microsecond of all counts as the second.
+        let (now, mut newest) = (now.max(1), 0);
         counts.each_window(self, now, |_, start| newest = newest.max(start));
         let mut taken = now.max(newest);
         if newest > now {

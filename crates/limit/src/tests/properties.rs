@@ -443,6 +443,23 @@ proptest! {
         }
     }
 
+    /// What was taken at once comes back within the time that is shown as its window.
+    #[test]
+    fn a_full_bucket_comes_back_in_its_refill_time(
+        n in 1_u32..1_000,
+        burst in 1_u32..1_000,
+        period in prop::sample::select(vec![SECOND, 60 * SECOND, 86_400 * SECOND, 7]),
+    ) {
+        for limit in [gcra(n, period, burst), bucket(burst, n, period)] {
+            let decision = Driver::new(vec![limit.clone()]).take(burst.into());
+            prop_assert!(decision.allowed && decision.remaining == 0);
+            prop_assert_eq!(Some(decision.reset_after), limit.refill_time());
+            let none = Limit { requests_per_unit: 0, ..limit };
+            prop_assert_eq!(none.refill_time(), None);
+        }
+        prop_assert_eq!(fixed(n, period).refill_time(), None);
+    }
+
     /// A calendar window against the calendar itself.
     #[test]
     fn calendar_windows_admit_n_in_each(

@@ -95,9 +95,9 @@ pub(super) fn changed_limit(
 ) -> Result<(usize, Limit), PlanError> {
     let limits = plan.limits();
     let names = || {
-        let names = limits.iter().map(|limit| &*limit.name);
-        let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
-        (!names.is_empty()).then(|| names.join(", "))
+        let names = limits.iter().map(|limit| limit.name.to_string());
+        let names: Vec<String> = names.filter(|name| !name.is_empty()).collect();
+        (!names.is_empty()).then_some(names)
     };
     let mut limits = limits.iter().enumerate();
     let limit = match change.name.as_str() {
@@ -106,7 +106,8 @@ pub(super) fn changed_limit(
         name => limits.find(|(_, limit)| *limit.name == *name),
     };
     let Some((at, limit)) = limit else {
-        let names = names().unwrap_or_else(|| "one without a name".to_owned());
+        let names = names().map(|names| names.join(", "));
+        let names = names.unwrap_or_else(|| "one without a name".to_owned());
         return Err(PlanError::NoSuchLimit(names));
     };
     check_period(limit, change)?;

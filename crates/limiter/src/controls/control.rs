@@ -8,6 +8,7 @@ use super::pattern::{Pattern, network};
 use super::time;
 use weir_common::entry::{Entry, OwnedEntry};
 use weir_common::rate::Rate;
+use weir_common::value;
 use weir_limit::Micros;
 
 /// A decision of an operator about the descriptors that contain its entries.
@@ -311,7 +312,7 @@ impl Control {
         for (i, entry) in self.entries.iter().enumerate() {
             let separator = if i == 0 { ' ' } else { ',' };
             // Writing to a string cannot fail.
-            let _ = write!(text, "{separator}{}={}", entry.key, entry.value);
+            let _ = write!(text, "{separator}{}={}", entry.key, value::shown(&entry.value));
         }
         text.push_str(self.flags_text());
         text

@@ -10,6 +10,8 @@ pub struct ControlError {
     pub error: String,
     pub help: String,
     pub kind: ErrorKind,
+    /// The names of the limits of which one must be named; empty in other errors.
+    pub names: Vec<String>,
 }
 
 /// The kind of an error, from which an API derives its status.
@@ -31,7 +33,7 @@ impl ControlError {
         error: impl Into<String>,
         help: impl Into<String>,
     ) -> ControlError {
-        ControlError { error: error.into(), help: help.into(), kind }
+        ControlError { error: error.into(), help: help.into(), kind, names: Vec::new() }
     }
 
     pub(super) fn invalid(error: impl Into<String>, help: impl Into<String>) -> ControlError {
@@ -42,8 +44,8 @@ impl ControlError {
 /// Why a rule keeps its limits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    #[error("the rule has several limits: name the one to change, of {0}")]
-    NameNeeded(String),
+    #[error("the rule has several limits: name the one to change, of {}", .0.join(", "))]
+    NameNeeded(Vec<String>),
     #[error("the rule has no limit of that name, only {0}")]
     NoSuchLimit(String),
     #[error("the rule has several limits and no names for them: name them in the rule file")]

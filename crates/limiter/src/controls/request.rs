@@ -5,9 +5,10 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::error::ControlError;
-use super::{Draft, time};
+use super::{Action, Draft, LimitChange, time};
 use weir_common::duration::read_duration;
 use weir_common::suggest::nearest;
+use weir_common::value;
 use weir_limit::{MAX_PERIOD_SECONDS, Micros};
 
 /// The longest duration: that of the longest period of a limit.
@@ -93,13 +94,18 @@ impl Draft {
                 return Err(ControlError::invalid(error, "write the key of a descriptor entry"));
             }
             if !self.exact && self.entries[..i].contains(entry) {
-                let error = format!("entry {}={} is repeated", entry.key, entry.value);
+                let error =
+                    format!("entry {}={} is repeated", entry.key, value::shown(&entry.value));
                 let help = "write it once: a control matches what contains its entries";
                 return Err(ControlError::invalid(error, help));
             }
         }
+        if let Action::Limit { limit: LimitChange { n: 1.., burst: Some(0), .. } } = self.action {
+            let help = "write 1 for no hits beyond an even rate, or the rate 0 to deny everything";
+            return Err(ControlError::invalid("`burst` is 0, which denies every hit", help));
+        }
         let texts = self.texts();
-        if texts.clone().any(|text| text.len() > MAX_TEXT_BYTES) {
+        if texts.clone().any(|text| value::decode(text).len() > MAX_TEXT_BYTES) {
             let help = format!("write up to {MAX_TEXT_BYTES} bytes in each");
             return Err(ControlError::invalid("a text is too long", help));
         }

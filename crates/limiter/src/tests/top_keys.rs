@@ -192,6 +192,32 @@ descriptors:
 }
 
 #[test]
+fn rules_that_count_the_same_entries_have_rows_of_their_own() {
+    let bench = bench(
+        "domain: d
+descriptors:
+  - key: user
+    rate_limit: {unit: hour, requests_per_unit: 1}
+    descriptors:
+      - {key: call, rate_limit: {unit: day, requests_per_unit: 10}, reserve: {id: call, estimate: 9}}
+      - {key: id, rate_limit: {algorithm: concurrency, requests_per_unit: 10, hold_id: id}}
+",
+    );
+    let keys: [&[Entry<'_>]; 3] =
+        [&[("user", "ann")], &[("user", "ann"), ("call", "1")], &[("user", "ann"), ("id", "1")]];
+    let descriptors = keys.map(|entries| Descriptor { entries, ..Default::default() });
+    bench.send(&descriptors, 0);
+    let hits =
+        [count("user=ann user", 1), count("user=ann user.call", 9), count("user=ann user.id", 1)];
+    assert_eq!(counts(&bench, By::Hits), hits);
+    assert_eq!(list(&bench, By::Hits).total, 11);
+    assert_eq!(
+        counts(&bench, By::Near),
+        [count("user=ann user", 1), count("user=ann user.call", 9)]
+    );
+}
+
+#[test]
 fn every_limit_that_a_key_is_near_has_a_row() {
     let bench = bench(
         "domain: d

@@ -257,10 +257,7 @@ pub(super) fn order(a: &TopRow, b: &TopRow) -> Ordering {
         }
         _ => count_order((a.count, a.error), (b.count, b.error)),
     };
-    let key = |row: &'_ TopRow| -> (String, Vec<(String, String)>) {
-        let entries = row.entries.iter().map(|entry| (entry.key.clone(), entry.value.clone()));
-        (row.domain.clone(), entries.collect())
-    };
+    let key = |row: &'_ TopRow| (row.domain.clone(), row.entries.clone(), row.rule.clone());
     by_number.then_with(|| key(a).cmp(&key(b)))
 }
 

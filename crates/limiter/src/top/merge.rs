@@ -63,7 +63,9 @@ fn bound(cells: &[Cells], hash: u64) -> u64 {
 impl<P> Merged<P> {
     /// Sorts the rows, those that are equal by their texts.
     pub fn sort(&mut self, order: impl Fn(&Row<P>, &Row<P>) -> Ordering) {
-        let texts = |a: &Row<P>, b: &Row<P>| a.key.texts().cmp(&b.key.texts());
+        let texts = |a: &Row<P>, b: &Row<P>| {
+            (a.key.texts(), a.key.rule()).cmp(&(b.key.texts(), b.key.rule()))
+        };
         self.rows.sort_unstable_by(|a, b| order(a, b).then_with(|| texts(a, b)));
     }
 

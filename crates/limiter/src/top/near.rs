@@ -69,7 +69,7 @@ impl NearKeys {
             self.inserted = 0;
         }
         self.inserted += 1;
-        self.sketch.insert(key, recorded.rule, recorded.hits, near);
+        self.sketch.insert(key, recorded.hits, near);
     }
 
     /// Returns a copy, with rows past their reset.

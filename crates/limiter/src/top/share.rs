@@ -295,10 +295,9 @@ impl SharedKey {
     }
 }
 
-/// Returns what a row is the count of, in all replicas: the domain, the entries, the tag and the limit.
-fn identity(row: &TopRow) -> (String, Vec<OwnedEntry>, String, Option<String>) {
-    let limit = row.near.as_ref().map(|near| near.limit.clone());
-    (row.domain.clone(), row.entries.clone(), row.tag.clone(), limit)
+/// Returns what a row is the count of, in all replicas: the key with its rule, and the limit.
+fn identity(row: &TopRow) -> (SharedKey, Option<String>) {
+    (SharedKey::of(row), row.near.as_ref().map(|near| near.limit.clone()))
 }
 
 /// Merges the lists of replicas, each with all of its rows.

@@ -40,6 +40,8 @@ pub(super) struct KeyHasher(DefaultHashBuilder);
 pub(super) struct Key<'a> {
     pub domain: &'a str,
     pub entries: &'a [Entry<'a>],
+    /// The path of the rule: two rules may count the same entries.
+    pub rule: &'a str,
     pub hash: u64,
 }
 
@@ -84,14 +86,15 @@ pub(super) struct Snapshot<P> {
 
 impl KeyHasher {
     #[inline]
-    pub fn key<'a>(&self, domain: &'a str, entries: &'a [Entry<'a>]) -> Key<'a> {
+    pub fn key<'a>(&self, domain: &'a str, entries: &'a [Entry<'a>], rule: &'a str) -> Key<'a> {
         let mut hasher = self.0.build_hasher();
         hasher.write(domain.as_bytes());
+        hasher.write(rule.as_bytes());
         for (key, value) in entries {
             hasher.write(key.as_bytes());
             hasher.write(value.as_bytes());
         }
-        Key { domain, entries, hash: hasher.finish() }
+        Key { domain, entries, rule, hash: hasher.finish() }
     }
 }
 
@@ -151,10 +154,10 @@ impl<P> Sketch<P> {
     }
 
     /// Gives a row to a key without one, in place of that with the least count if there is no room.
-    pub fn insert(&mut self, key: &Key<'_>, rule: &str, hits: u64, payload: P) {
+    pub fn insert(&mut self, key: &Key<'_>, hits: u64, payload: P) {
         let error = self.cells.get(key.hash);
         let (hash, count) = (key.hash, error.saturating_add(hits));
-        let stored = StoredKey::new(key.domain, key.entries, rule);
+        let stored = StoredKey::new(key.domain, key.entries, key.rule);
         let row = Row { hash, key: stored, count, error, payload };
         let at = if self.is_full() {
             let (_, at) = self.order.least(&self.rows);
@@ -195,20 +198,20 @@ impl<P> Sketch<P> {
 
 impl Sketch<()> {
     #[inline]
-    pub fn count(&mut self, key: &Key<'_>, rule: &str, hits: u64) {
+    pub fn count(&mut self, key: &Key<'_>, hits: u64) {
         if self.add(key, hits).is_none() && !self.cells.add(key.hash, hits, self.order.bound()) {
-            self.count_without_row(key, rule, hits);
+            self.count_without_row(key, hits);
         }
     }
 
     /// Adds hits to the cell of a key, or gives it a row if they may make them more than the least count.
     #[inline(never)]
-    fn count_without_row(&mut self, key: &Key<'_>, rule: &str, hits: u64) {
+    fn count_without_row(&mut self, key: &Key<'_>, hits: u64) {
         let estimate = self.cells.get(key.hash).saturating_add(hits);
         if self.is_full() && estimate <= self.order.least(&self.rows).0 {
             self.cells.raise(key.hash, estimate, CELLS_PER_ROW * self.capacity);
         } else {
-            self.insert(key, rule, hits, ());
+            self.insert(key, hits, ());
         }
     }
 }

@@ -1,12 +1,14 @@
 //! The paths that values of requests distinguish in metrics, as the reference builds them.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
-use super::{KeyValue, Matched};
+use super::Matched;
 use crate::Domain;
 use crate::model::rule::Rule;
 use crate::model::value_set::MatchKind;
 use weir_common::entry::Entry;
+use weir_common::value;
 
 impl Domain {
     /// Returns the path in the metrics of a rule that `entries` match: the names of the matched nodes. `value_to_metric`
@@ -38,17 +40,44 @@ impl Domain {
                 path.push('.');
             }
             // Addresses are in their canonical form, as in the key.
-            let counted = matched.key_value(key, value).map(KeyValue::text);
+            let counted = matched.key_value(key, value).map(|counted| counted.text(value));
             let value = counted.as_deref().unwrap_or(value);
+            let start = path.len();
             match part {
                 Part::Node => path.push_str(&matched.child.text),
                 Part::Sent if value.is_empty() => path.push_str(key),
                 Part::Sent | Part::Whole => {
-                    let _ = write!(path, "{key}_{value}");
+                    let _ = write!(path, "{key}_{}", value::shown(value));
                 }
+            }
+            if self.replace_dots {
+                let part = path.split_off(start);
+                path += &part.replace('.', "_");
             }
         });
         path
+    }
+
+    /// Returns the path of a descriptor whose limit was sent with it: its keys alone. Without a rule, nobody chose its
+    /// values for metrics, and any of them may be a secret of a client.
+    pub fn override_path(&self, entries: &[Entry<'_>]) -> String {
+        let keys = entries.iter().map(|(key, _)| match self.replace_dots {
+            true => key.replace('.', "_").into(),
+            false => Cow::Borrowed(*key),
+        });
+        keys.collect::<Vec<_>>().join(".")
+    }
+
+    /// Returns the path of a rule in metrics of its own.
+    pub(crate) fn rule_path<'r>(&self, rule: &'r Rule) -> Cow<'r, str> {
+        if !self.replace_dots || !rule.path().contains('.') {
+            return rule.path().into();
+        }
+        let parts = rule.entries().map(|(key, value)| match value {
+            "" => key.replace('.', "_"),
+            _ => format!("{key}_{value}").replace('.', "_"),
+        });
+        parts.collect::<Vec<_>>().join(".").into()
     }
 }
 
@@ -60,10 +89,4 @@ enum Part {
     Sent,
     /// `key_value`, whatever the value.
     Whole,
-}
-
-/// Returns the path of a descriptor whose limit was sent with it: its keys alone. Without a rule, nobody chose its
-/// values for metrics, and any of them may be a secret of a client.
-pub fn override_path(entries: &[Entry<'_>]) -> String {
-    entries.iter().map(|(key, _)| *key).collect::<Vec<_>>().join(".")
 }

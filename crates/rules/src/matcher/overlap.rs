@@ -1,9 +1,12 @@
-//! Finds children that no entry reaches, because a wildcard of the same node matches first.
+//! Finds children that no entry reaches, because a wildcard of the same node matches first, and those that are not
+//! reached for one value, because the descriptor of the value comes first.
 //!
 //! A wildcard matches everything that another one does if and only if it matches the text of that
 //! other one with a character for each star that occurs nowhere else: only a star can match that.
 
-use super::{MatcherNode, Wildcard};
+use std::collections::HashMap;
+
+use super::{Child, MatcherNode, Wildcard};
 use crate::syntax::position::Origin;
 use weir_common::glob::has_parts;
 
@@ -24,7 +27,26 @@ pub(crate) struct Shadowed<'n> {
     pub by_origin: &'n Origin,
 }
 
+/// A child below the descriptor of a key that is not reached for a value with a descriptor of its own.
+#[derive(Debug)]
+pub(crate) struct HiddenChild<'n> {
+    pub child: &'n Child,
+    /// The descriptor of the value, or the one below it, that has no such child.
+    pub by: &'n Child,
+    pub above: &'n Child,
+}
+
 impl MatcherNode {
+    /// Returns the first hidden child of each value. With no comparisons left, none is found.
+    pub(crate) fn hidden(&self, comparisons: &mut usize) -> Vec<HiddenChild<'_>> {
+        let is_key = |child: &&Child| child.flags.any_value && !child.text.contains('*');
+        let keys = self.children.iter().filter(is_key);
+        let keys: HashMap<&str, &Child> = keys.map(|child| (&*child.text, child)).collect();
+        let values = self.children.iter().filter(|child| !child.flags.any_value);
+        let pairs = values.filter_map(|value| Some((value, *keys.get(value.entry().0)?)));
+        pairs.filter_map(|(value, key)| value.hides(key, comparisons)).collect()
+    }
+
     /// Clients can still send a wildcard's text itself, stars included. With no comparisons left, none is found.
     pub(crate) fn shadowed(&self, comparisons: &mut usize) -> Vec<Shadowed<'_>> {
         let mut found = Vec::new();
@@ -60,6 +82,32 @@ impl MatcherNode {
             }
         }
         found
+    }
+}
+
+impl Child {
+    /// Returns a child of `other` that entries do not reach if they match this child first.
+    fn hides<'n>(&'n self, other: &'n Child, comparisons: &mut usize) -> Option<HiddenChild<'n>> {
+        let is_exception = match &self.rule {
+            Some(rule) => rule.plan.is_none(),
+            None => self.below.children.is_empty(),
+        };
+        if is_exception {
+            return None;
+        }
+        let has_rules = |child: &&Child| child.rule.is_some() || !child.below.children.is_empty();
+        other.below.children.iter().filter(has_rules).find_map(|child| {
+            *comparisons = comparisons.checked_sub(self.below.children.len() + 1)?;
+            let (key, value) = child.entry();
+            let fresh = FRESH.to_string();
+            let value = if value.is_empty() { fresh } else { value.replace('*', &fresh) };
+            let found = self.below.child(key, &value).map(|matched| matched.child);
+            let same = || self.below.children.iter().find(|same| same.text == child.text);
+            match found.or_else(same) {
+                Some(found) => found.hides(child, comparisons),
+                None => Some(HiddenChild { child, by: self, above: other }),
+            }
+        })
     }
 }
 

@@ -14,6 +14,7 @@ use crate::model::value_set::MatchKind;
 use crate::syntax::position::Origin;
 use weir_common::entry::Entry;
 use weir_common::network::Network;
+use weir_common::value;
 
 /// The look-up of a descriptor.
 #[derive(Debug, Default)]
@@ -30,6 +31,8 @@ pub struct Step<'s> {
     pub matched: Option<Candidate<'s>>,
     /// Further descriptors of the level that match the entry, in the order in which they are tried.
     pub later: Vec<Candidate<'s>>,
+    /// The list whose name the value is, if it is none of its values.
+    pub list_name: Option<&'s str>,
     /// What the entry means to a reservation, if it comes after the rule's own entries.
     pub reserve: Option<ReserveStep>,
     /// All descriptors of the level, in the order of the file.
@@ -105,7 +108,7 @@ impl<'s> Level<'s> {
     pub fn matches(self, (key, value): Entry<'_>) -> Vec<Candidate<'s>> {
         let node = self.0;
         let mut found = Vec::new();
-        let joined = Joined { key: key.as_bytes(), value: value.as_bytes() };
+        let joined = Joined { key: key.as_bytes(), value: value::content(value).as_bytes() };
         let exact = node.named(&format!("{key}_{value}")).filter(|child| child.set.is_none());
         found.extend(exact.map(|child| child.candidate(MatchKind::Value)));
         let mut in_sets = Vec::new();
@@ -188,7 +191,6 @@ impl Child {
         let item = match (found.line, network) {
             (Some(item), _) => items.get(item as usize),
             (None, Some(_)) => items.iter().find(|item| item.network == network),
-            // The value is the name of the list.
             (None, None) => return None,
         };
         let line = found.line.filter(|_| items.is_empty()).map(|line| (list, line));
@@ -218,7 +220,11 @@ impl Domain {
                 listed.unwrap_or_else(|| found.child.candidate(found.kind))
             });
             later.retain(|other| matched.is_some_and(|matched| matched.text != other.text));
-            trace.steps.push(Step { matched, later, reserve: None, level });
+            let named =
+                node.sets.as_ref().and_then(|sets| sets.list_named(&node.children, key, value));
+            let is_other = |list: &str| matched.is_none_or(|matched| *matched.text != *list);
+            let list_name = named.map(|list| &*list.text).filter(|list| is_other(list));
+            trace.steps.push(Step { matched, later, list_name, reserve: None, level });
             let Some(found) = found else { return trace };
             let (child, further) = (found.child, &entries[i + 1..]);
             if further.is_empty() {
@@ -229,6 +235,7 @@ impl Domain {
                 trace.steps.extend((i + 1..entries.len()).map(|i| Step {
                     matched: None,
                     later: Vec::new(),
+                    list_name: None,
                     reserve: rule.and_then(|rule| rule.reserve_step(i + 1)),
                     level: Level(&child.below),
                 }));

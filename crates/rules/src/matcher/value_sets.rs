@@ -141,9 +141,6 @@ impl ValueSets {
     /// Finds the child that an entry matches whose text no child has.
     #[inline(never)]
     pub fn find(&self, children: &[Child], key: &str, value: &str) -> Option<FoundInSet> {
-        if let Some(list) = self.name_of_list(children, key, value) {
-            return Some(list);
-        }
         if !self.items.is_empty()
             && let Some(item) = self.text_item(children, key, value)
         {
@@ -178,26 +175,22 @@ impl ValueSets {
         Some(of_key.value_of_group(children, &found).unwrap_or(found))
     }
 
-    /// Returns the list whose name a value is, if its values share a limit. As a network does, it then matches its
-    /// own text, by which they are counted: another rule would count the text by the same key.
-    fn name_of_list(&self, children: &[Child], key: &str, value: &str) -> Option<FoundInSet> {
-        if !value.starts_with('@') {
-            return None;
-        }
-        let has_entry = |&i: &u32| children[i as usize].entry() == (key, value);
-        let child = *self.by_text.find(hash(&[key, "_", value]), has_entry)?;
+    /// Returns the list whose name a value is, but for slashes at its end, if that name is in keys in place of the values.
+    pub fn list_named<'n>(
+        &self,
+        children: &'n [Child],
+        key: &str,
+        value: &str,
+    ) -> Option<&'n Child> {
+        let name = value.trim_end_matches('/');
+        let has_entry = |&i: &u32| children[i as usize].entry() == (key, name);
+        let child = *self.by_text.find(hash(&[key, "_", name]), has_entry)?;
         let list = children.get(child as usize)?;
-        if !list.flags.share_threshold || list.is_unlimited() {
-            return None;
-        }
-        Some(FoundInSet::new(child, MatchKind::List, None))
+        (name.starts_with('@') && list.flags.share_threshold).then_some(list)
     }
 
     /// Returns all places of a value, in the order of their precedence: first that of [`find`](Self::find).
     pub fn all(&self, children: &[Child], key: &str, value: &str) -> Vec<FoundInSet> {
-        if let Some(list) = self.name_of_list(children, key, value) {
-            return vec![list];
-        }
         let mut found = Vec::from_iter(self.text_item(children, key, value));
         let Some(of_key) = self.by_key.get(key) else { return found };
         for (child, list) in &of_key.lists {

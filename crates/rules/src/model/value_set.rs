@@ -14,6 +14,7 @@ use crate::hash;
 use crate::syntax::position::Position;
 use crate::syntax::problem::{Problem, lines};
 use weir_common::network::{Network, NetworkError};
+use weir_common::value::is_reserved;
 
 /// The values that a descriptor matches, if it has `network`, `values` or `values_file`.
 #[derive(Clone, Debug)]
@@ -36,6 +37,11 @@ pub(crate) struct Item {
     pub text: Box<str>,
     pub network: Option<Network>,
 }
+
+/// The error about a text with characters that stand for bytes of values.
+pub(crate) const RESERVED: &str =
+    "config error, text has one of the characters U+10FF7F to U+10FFFF";
+pub(crate) const RESERVED_HELP: &str = "remove it: weir uses these for values that are not UTF-8";
 
 /// The lengths of the prefixes by which addresses are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -259,6 +265,9 @@ fn text_error(value: &str, place: &str) -> Option<(String, String)> {
     if value.contains('*') {
         let message = "config error, a list has no wildcards".to_owned();
         return Some((message, "write a network such as 10.0.0.0/8, or each value".to_owned()));
+    }
+    if value.chars().any(is_reserved) {
+        return Some((RESERVED.to_owned(), RESERVED_HELP.to_owned()));
     }
     if let Some(network) = Network::from_value(value) {
         let message = format!("config error, '{value}' has a port, brackets or a zone");

@@ -156,32 +156,36 @@ impl<'n> PatchedKeys<'n> {
         }
     }
 
-    /// Applies a patch. Its nodes and its problem are put at `place`, if there is one. Fails if it selects a limit that
-    /// the rule does not have.
-    pub fn apply(&mut self, patch: &Patch, place: Option<&Origin>) -> Result<(), Box<Problem>> {
-        let position = place.map(|place| place.position);
+    /// Applies a patch. Fails if it selects a limit that the rule does not have.
+    pub fn apply(&mut self, patch: &Patch) -> Result<(), Box<Problem>> {
         let set = |target: &mut KeyNodes<'n>, keys: &[(&'static str, Node<'static>)]| {
-            keys.iter().for_each(|(key, node)| set(target, key, node, position));
+            keys.iter().for_each(|(key, node)| set(target, key, node));
         };
         set(&mut self.rule, &patch.rule_keys);
         if let Some(limits) = &patch.limits {
-            self.limits = limits.as_ref().map(|limits| match position {
-                Some(position) => limits.changed(|node| node.moved(position)),
-                None => limits.clone(),
-            });
+            self.limits.clone_from(limits);
         }
         if patch.limit_keys.is_empty() {
             return Ok(());
         }
         let keys = &patch.limit_keys;
+        let sets = |name| keys.iter().any(|(key, node)| *key == name && !node.is_null());
+        let (has_unit, has_period) = (sets("unit") || sets("unit_multiplier"), sets("period"));
+        // The other form of the period, which `rate` may stand for, too.
+        let is_replaced = |key: &str| match key {
+            "period" => has_unit,
+            "unit" | "unit_multiplier" => has_period,
+            _ => false,
+        };
         let set_default = |limit: &mut KeyNodes<'n>| {
             let default = patch.default_algorithm.iter();
             let is_unset = limit.iter().all(|(key, _)| *key != "algorithm");
             default.filter(|_| is_unset).for_each(|key| set(limit, slice::from_ref(key)));
         };
         let limits = match &mut self.limits {
-            None => return Err(no_limit(patch, place, 0)),
+            None => return Err(no_limit(patch, 0)),
             Some(LimitMaps::One(limit)) if selects(patch, limit) => {
+                limit.retain(|(key, _)| !is_replaced(key));
                 // The mode of an only limit is that of its rule.
                 for key in keys {
                     let of_rule = key.0 == "shadow_mode";
@@ -196,12 +200,13 @@ impl<'n> PatchedKeys<'n> {
         let mut selected = 0;
         for limit in limits.iter_mut() {
             if selects(patch, limit) {
+                limit.retain(|(key, _)| !is_replaced(key));
                 set(limit, keys);
                 set_default(limit);
                 selected += 1;
             }
         }
-        if selected == 0 { Err(no_limit(patch, place, limits.len())) } else { Ok(()) }
+        if selected == 0 { Err(no_limit(patch, limits.len())) } else { Ok(()) }
     }
 
     pub fn into_fields(self, position: Position) -> KeyNodes<'n> {
@@ -223,20 +228,14 @@ impl<'n> PatchedKeys<'n> {
     }
 }
 
-/// Sets a key, at `position` if there is one; null removes it.
-fn set<'n>(
-    target: &mut KeyNodes<'n>,
-    key: &'static str,
-    node: &Node<'static>,
-    position: Option<Position>,
-) {
+/// Sets a key; null removes it.
+fn set<'n>(target: &mut KeyNodes<'n>, key: &'static str, node: &Node<'static>) {
     if node.value() == Some(Value::Null) {
         return target.retain(|(known, _)| *known != key);
     }
-    let node: Node<'n> = position.map_or_else(|| node.clone(), |position| node.moved(position));
     match target.iter_mut().find(|(known, _)| *known == key) {
-        Some((_, known)) => *known = node,
-        None => target.push((key, node)),
+        Some((_, known)) => *known = node.clone(),
+        None => target.push((key, node.clone())),
     }
 }
 
@@ -245,7 +244,7 @@ fn selects(patch: &Patch, limit: &KeyNodes<'_>) -> bool {
     patch.limit.as_ref().is_none_or(|(wanted, _)| name == Some(wanted))
 }
 
-fn no_limit(patch: &Patch, place: Option<&Origin>, limits: usize) -> Box<Problem> {
+fn no_limit(patch: &Patch, limits: usize) -> Box<Problem> {
     let selector = patch.limit.as_ref();
     let what = selector.map_or(String::new(), |(name, _)| format!(" named '{name}'"));
     let has = match limits {
@@ -253,10 +252,8 @@ fn no_limit(patch: &Patch, place: Option<&Origin>, limits: usize) -> Box<Problem
         1 => "one limit".to_owned(),
         _ => format!("{limits} limits"),
     };
-    let origin = place.unwrap_or(&patch.origin);
     let message = format!("there is no limit{what}, the rule has {has}");
     let help = "write the name of one of its limits, or a `match` without this rule";
-    let selector = selector.filter(|_| place.is_none());
-    let position = selector.map_or(origin.position, |(_, position)| *position);
-    Box::new(Problem::of_file(&origin.file, message, help).at(position))
+    let position = selector.map_or(patch.origin.position, |(_, position)| *position);
+    Box::new(Problem::of_file(&patch.origin.file, message, help).at(position))
 }

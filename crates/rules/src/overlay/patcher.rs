@@ -131,7 +131,8 @@ impl OverlayReport {
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     rules: BTreeMap<u32, Failure>,
-    warnings: Vec<Problem>,
+    pub warnings: Vec<Problem>,
+    pub omitted: Omitted,
 }
 
 /// The rules that a patch does not fit.
@@ -188,7 +189,8 @@ impl Failures {
             }
             problems.push(problem);
         }
-        let (problems, omitted) = problems.into_parts();
+        let (problems, mut omitted) = problems.into_parts();
+        omitted.warnings += self.omitted.warnings;
         OverlayReport { problems, omitted, patched_rules: 0, failed_patches }
     }
 }

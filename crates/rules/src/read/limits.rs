@@ -105,6 +105,7 @@ impl Reader<'_> {
             |key| fields.get(key).map(|node| self.string(node, key)).unwrap_or_default();
         let name = string("name");
         let unit = string("unit");
+        self.lint_limit_name(&name, fields.position("name"));
         let unlimited = fields.get("unlimited").is_some_and(|node| self.bool(node, "unlimited"));
         if unlimited {
             self.unlimited(fields, &unit, rule);
@@ -192,6 +193,8 @@ impl Reader<'_> {
             requests_per_unit: n,
             unit,
             unit_multiplier: multiplier,
+            in_days: matches!(unit, Some(Unit::Month | Unit::Year))
+                && fields.get("period").is_some(),
             charge_denied,
             shadow_mode: fields.listed
                 && fields.get("shadow_mode").is_some_and(|node| self.bool(node, "shadow_mode")),

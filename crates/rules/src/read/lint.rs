@@ -89,6 +89,16 @@ impl Reader<'_> {
         }
     }
 
+    /// Warns about a name with characters that Envoy's header does not escape.
+    pub(super) fn lint_limit_name(&mut self, name: &str, position: Position) {
+        let is_raw = |c: char| c.is_control() || matches!(c, '"' | '\\');
+        if self.lint && name.contains(is_raw) {
+            let message = "Envoy writes this name into x-ratelimit-limit as it is".to_owned();
+            let help = "leave out quotes, backslashes and control characters";
+            self.warn(position, message, name, help);
+        }
+    }
+
     /// Warns about limits of a rule that deny everything, and notes its `replaces`. Patches may
     /// come from elsewhere: the warnings about a rule with any are at `patched`.
     pub(super) fn lint_limits(&mut self, fields: &LimitFields, patched: Option<Position>) {

@@ -82,14 +82,11 @@ impl Reader<'_> {
         read: &mut Descriptor,
     ) -> Arc<[Origin]> {
         patcher.set_matched(&matched);
-        let fitting = match self.attempt(patcher, rule, &rule.keys, &matched) {
-            Ok(patched) => Some((matched, patched)),
-            Err(_) => self.fit_one_by_one(patcher, rule, matched),
-        };
+        let fitting = self.fit_one_by_one(patcher, rule, matched);
         let Some((patches, patched)) = fitting else { return Arc::default() };
         let Patched { read: mut patched, mut warnings, budget } = patched;
         if !warnings.is_empty() {
-            let delivered = self.attempt(patcher, rule, &rule.keys, &[]);
+            let delivered = self.attempt(patcher, rule, &rule.keys, None);
             for known in delivered.iter().flat_map(|delivered| &delivered.warnings) {
                 warnings.retain(|warning| warning.message != known.message);
             }
@@ -105,51 +102,49 @@ impl Reader<'_> {
         patcher.set_patched(patches)
     }
 
-    /// Adds patches one by one, without those that make the rule invalid, and records these. Returns the patches that
-    /// fit, and the rule with them; none if it is invalid without patches.
+    /// Adds patches one by one, without those that make the rule invalid, and records these: a later patch does not
+    /// repair an earlier one. Returns the patches that fit, and the rule with them; none without any.
     fn fit_one_by_one(
         &mut self,
         patcher: &mut Patcher,
         rule: &Delivered<'_, '_>,
         matched: Vec<u32>,
     ) -> Option<(Vec<u32>, Patched)> {
-        let mut patched = self.attempt(patcher, rule, &rule.keys, &[]).ok()?;
-        let mut fitting = Vec::new();
+        let (mut patched, mut fitting) = (None, Vec::new());
         let mut keys = rule.keys.clone();
         for patch in matched {
-            match self.attempt(patcher, rule, &keys, &[patch]) {
+            match self.attempt(patcher, rule, &keys, Some(patch)) {
                 Ok(better) => {
-                    patched = better;
+                    patched = Some(better);
                     fitting.push(patch);
                     // It was applied to a copy before, so it can be.
-                    let _ = keys.apply(patcher.patch(patch), None);
+                    let _ = keys.apply(patcher.patch(patch));
                 }
                 Err(errors) => patcher.failures.add(patch, &self.described(rule), errors),
             }
         }
-        Some((fitting, patched))
+        Some((fitting, patched?))
     }
 
-    /// Reads the keys of a rule with patches. Fails if they make it invalid. All problems are in the last patch, if any.
+    /// Reads the keys of a rule with a patch. Fails if they are invalid. All problems are in the patch, if there is one.
     fn attempt(
         &self,
         patcher: &Patcher,
         rule: &Delivered<'_, '_>,
         keys: &PatchedKeys<'_>,
-        patches: &[u32],
+        patch: Option<u32>,
     ) -> Result<Patched, Vec<Problem>> {
-        let last = patches.last().copied();
-        let origin = last.map(|last| &patcher.patch(last).origin);
+        let patch = patch.map(|patch| patcher.patch(patch));
+        let origin = patch.map(|patch| &patch.origin);
         let place = origin.map(|origin| origin.position);
         let mut keys = place.map_or_else(|| keys.clone(), |position| keys.moved(position));
-        for &patch in patches {
-            let place = origin.filter(|_| Some(patch) != last);
-            keys.apply(patcher.patch(patch), place).map_err(|problem| vec![*problem])?;
+        if let Some(patch) = patch {
+            keys.apply(patch).map_err(|problem| vec![*problem])?;
         }
         let position = place.unwrap_or(rule.position);
         let fields = keys.into_fields(position);
         let fields = fields.iter().map(|(field, node)| (*field, node)).collect();
-        let sets_reserve = patches.iter().any(|&patch| patcher.patch(patch).sets("reserve"));
+        let sets_reserve = patch.is_some_and(|patch| patch.sets("reserve"));
         let (below, cuts_reserve) = (rule.below.clone(), !sets_reserve);
         let node = DescriptorNode { position, fields, below, cuts_reserve };
         let mut problems = Problems::new(MAX_PROBLEMS);

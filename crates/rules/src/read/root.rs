@@ -39,7 +39,7 @@ impl Reader<'_> {
         for (key, value) in self.fields(node, Section::Root) {
             match key {
                 "domain" => {
-                    root.domain = self.string(value, key);
+                    root.domain = self.written(value, key);
                     root.domain_position = value.position;
                 }
                 "charge" => root.together = self.charge(value).unwrap_or(false),
@@ -65,9 +65,8 @@ impl Reader<'_> {
         let above = Above { name: domain, domain, entries: &[], value_to_metric: false };
         // A merged domain has those of other files, which are compared with each other already.
         let known = tree.children().len();
-        for node in &root.descriptors {
-            self.descriptor(node, &above, tree);
-        }
+        self.level(&root.descriptors, &above, tree);
+        self.report_merged();
         tree.shrink();
         self.equal_networks(tree, known);
     }

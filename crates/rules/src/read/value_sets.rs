@@ -12,7 +12,7 @@ use crate::syntax::tree::{Content, Node};
 use weir_common::network::Network;
 
 /// The keys that name several values.
-const SETS: [&str; 3] = ["network", "values", "values_file"];
+pub(super) const SETS: [&str; 3] = ["network", "values", "values_file"];
 
 /// A network or a list, with the value that stands for it in the name of its rule.
 pub(super) struct NamedSet {
@@ -128,6 +128,11 @@ impl Reader<'_> {
                 None
             }
         }
+    }
+
+    /// Reads text; where it is a map or a fraction, which is reported, returns what is written: it is not empty.
+    pub(super) fn written(&mut self, node: &Node<'_>, field: &str) -> String {
+        self.text(node, field).unwrap_or_else(|| node.shown())
     }
 
     /// Reads text; none for a map or a fraction, which is reported.

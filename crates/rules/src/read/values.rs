@@ -5,10 +5,12 @@ use super::Reader;
 use super::budget::{FIELD_BYTES, MAP_BYTES, VALUE_BYTES};
 use crate::model::keys::{Key, Section, ValueType, suggestion};
 use crate::model::rule::Metadata;
+use crate::model::value_set::{RESERVED, RESERVED_HELP};
 use crate::syntax::problem::Severity;
 use crate::syntax::tree::{Content, Node, Value};
 use weir_common::duration::read_duration;
 use weir_common::failure::OnStoreFailure;
+use weir_common::value::is_reserved;
 use weir_limit::{MAX_PERIOD_SECONDS, Micros, SECOND};
 
 impl Reader<'_> {
@@ -177,6 +179,9 @@ impl Reader<'_> {
         };
         if !self.scalar_is_allowed(node, field) {
             return String::new();
+        }
+        if text.chars().any(is_reserved) {
+            self.error(node.position, RESERVED, &node.shown(), RESERVED_HELP);
         }
         self.lint_text(node, field);
         if node.is_null() { String::new() } else { text.to_owned() }

@@ -123,6 +123,7 @@ impl ListReader {
             report(Problem::of_file(name, message, help));
             return Arc::default();
         };
+        self.files.push(ListFile { path: list.path.clone().into(), hash: Some(0) });
         // No path of a file has this character, and each ConfigMap has a list of its own.
         let place = PathBuf::from(format!("{:p}\0{name}", lists.as_ptr()));
         let parse = || Arc::new(ValueList::parse(&list.path, &list.text, report));

@@ -100,6 +100,10 @@ impl Document for Resource {
         root.map(Some).map_err(|error| error.problem(&self.name))
     }
 
+    fn merges_siblings(&self) -> bool {
+        true
+    }
+
     fn source_text(&self) -> Option<&str> {
         None
     }

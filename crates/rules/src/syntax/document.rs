@@ -30,6 +30,11 @@ pub trait Document: Sized {
         self.tree(warn).map(|tree| vec![tree])
     }
 
+    /// Returns whether siblings of one key and value are merged, which are errors otherwise.
+    fn merges_siblings(&self) -> bool {
+        false
+    }
+
     /// The lists beside it, if it is in a manifest; none if they are files.
     fn lists(&self) -> Option<Arc<[EmbeddedList]>> {
         None
@@ -54,7 +59,7 @@ pub trait Document: Sized {
 pub struct EmbeddedList {
     pub(crate) name: String,
     /// The name in problems.
-    pub(crate) path: String,
+    pub path: String,
     pub(crate) text: String,
 }
 

@@ -180,6 +180,20 @@ impl<'a> Node<'a> {
     }
 }
 
+/// Compares the content, without positions.
+impl PartialEq for Node<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        match (self.content(), other.content()) {
+            (Content::Scalar(one), Content::Scalar(text)) => {
+                self.style == other.style && one == text
+            }
+            (Content::List(one), Content::List(items)) => one == items,
+            (Content::Map(one), Content::Map(entries)) => one == entries,
+            _ => false,
+        }
+    }
+}
+
 /// Hashes the content, without positions.
 impl Hash for Node<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {

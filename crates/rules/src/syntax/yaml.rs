@@ -1,11 +1,13 @@
 //! Builds the tree of a YAML text, of which mostly the first document is read, and suggests fixes for syntax errors.
 
+mod cause;
 mod tags;
 #[cfg(test)]
 pub(crate) mod tests;
 
 use std::collections::HashMap;
 
+pub use cause::Cause;
 use granit_parser::{Event, Marker, Options, Parser, ScalarStyle, Span, StrInput};
 use tags::resolve;
 
@@ -28,6 +30,7 @@ pub struct SyntaxError {
     pub line: u32,
     pub column: u32,
     pub message: String,
+    pub cause: Cause,
 }
 
 /// Builds the tree of the first document; none for an empty text.
@@ -78,7 +81,8 @@ impl<'a> Documents<'a> {
                 Ok(event) => event,
                 Err(error) => {
                     let (line, column) = line_column(*error.marker());
-                    return Some(Err(SyntaxError { line, column, message: error.info() }));
+                    let (message, cause) = (error.info(), Cause::of(error.kind()));
+                    return Some(Err(SyntaxError { line, column, message, cause }));
                 }
             };
             match event {
@@ -146,11 +150,14 @@ impl<'a> TreeBuilder<'a> {
     fn add(&mut self, event: Event<'a>, span: &Span) -> Result<(), SyntaxError> {
         let (line, column) = line_column(span.start);
         let position = Position::in_text(line, column);
-        let error_here = |message: &str| SyntaxError { line, column, message: message.to_owned() };
+        let error_here = |cause, message: &str| {
+            let message = message.to_owned();
+            SyntaxError { line, column, message, cause }
+        };
         let (mut node, anchor) = match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let (text, style) = resolve(text, style, tag.as_deref())
-                    .map_err(|message| SyntaxError { line, column, message })?;
+                    .map_err(|(cause, message)| error_here(cause, &message))?;
                 (Node::scalar(position, text, style), anchor)
             }
             Event::SequenceStart(_, anchor, _) => {
@@ -169,20 +176,26 @@ impl<'a> TreeBuilder<'a> {
                 Some(node) => {
                     self.aliased = self.aliased.saturating_add(node.size());
                     if self.aliased > MAX_ALIASED_NODES {
-                        return Err(error_here("document contains excessive aliasing"));
+                        return Err(error_here(
+                            Cause::Alias,
+                            "document contains excessive aliasing",
+                        ));
                     }
                     (node.alias(position), 0)
                 }
-                None => return Err(error_here("an alias inside the value of its own anchor")),
+                None => {
+                    let message = "an alias inside the value of its own anchor";
+                    return Err(error_here(Cause::Alias, message));
+                }
             },
             _ => return Ok(()),
         };
         if self.open.len() + usize::from(node.depth()) > MAX_DEPTH {
-            return Err(error_here("nested too deep"));
+            return Err(error_here(Cause::Depth, "nested too deep"));
         }
         self.nodes += 1;
         if self.nodes > MAX_NODES {
-            return Err(error_here("it has too many nodes"));
+            return Err(error_here(Cause::Size, "it has too many nodes"));
         }
         if anchor != 0 {
             node = node.share();
@@ -200,37 +213,15 @@ impl<'a> TreeBuilder<'a> {
     }
 }
 
-/// What to write instead, by a part of the parser's message; the first that fits.
-const HELP: [(&str, &str); 11] = [
-    ("cannot decode", "write a value of the tag's type, or remove the tag"),
-    ("!!binary", "write text encoded as base64, padded with `=`, or remove the tag"),
-    ("tab", "indent with spaces, not with a tab"),
-    ("anchor or alias", OTHER_HELP),
-    (
-        "mapping values are not allowed",
-        "indent as the siblings are, and quote a value with `: ` in it",
-    ),
-    ("unclosed bracket", "close it with a ] or }"),
-    ("quoted scalar", "close the quote that is open above"),
-    ("indentation", "indent the line with as many spaces as its siblings"),
-    ("alias", "replace the alias with the value of its anchor"),
-    ("nested too deep", "use fewer levels: rule files never need that many"),
-    ("too many nodes", "split the file into several"),
-];
-
-/// The help for all other messages.
-const OTHER_HELP: &str = "fix the YAML here: put text with special characters in quotes";
-
 /// Describes the error that stopped the parser. The text after it was not checked.
 pub(crate) fn problem(file: &str, text: &str, error: SyntaxError) -> Problem {
-    let SyntaxError { mut line, mut column, message } = error;
-    if message.contains("tab") {
+    let SyntaxError { mut line, mut column, message, cause } = error;
+    if cause == Cause::Tab {
         // The parser may stop before the line that the tab indents.
         (line, column) = indenting_tab(text, line).unwrap_or((line, column));
     }
-    let help = HELP.iter().find(|(part, _)| message.contains(part)).map(|(_, help)| *help);
     let message = format!("error loading config file: yaml: line {line}: {message}");
-    let problem = Problem::of_file(file, message, help.unwrap_or(OTHER_HELP));
+    let problem = Problem::of_file(file, message, cause.help());
     problem.at(Position::in_text(line, column)).about(word_at(text, line, column))
 }
 

@@ -315,3 +315,26 @@ fn misplaced_values_are_checked_for_unknown_keys_except_metadata() {
         ["2:1: warning: 'rate_limit' has no effect here «rate_limit»"]
     );
 }
+
+#[test]
+fn a_text_that_cannot_be_read_is_one_error() {
+    let beside = |descriptor: &str| {
+        let text = format!(
+            "domain: d\ndescriptors:\n- {{ key: k, L }}\n- {{ {descriptor}, L }}\n- {{ key: k2, L }}\n"
+        );
+        reported(&text.replace('L', "rate_limit: { unit: day, requests_per_unit: 1 }"))
+    };
+    for (descriptor, message) in [
+        ("key: k, value: 1e1", "`value` is 1e1"),
+        ("key: k, value: 1.50", "`value` is 1.50"),
+        ("key: k, value: [a]", "cannot use a list as text"),
+        ("key: 1e1", "`key` is 1e1"),
+        ("key: {}", "cannot use a map as text"),
+    ] {
+        let problems = beside(descriptor);
+        assert_eq!(problems.len(), 1, "{descriptor}: {problems:#?}");
+        assert!(problems[0].contains(message), "{descriptor}: {problems:#?}");
+    }
+    let problems = reported("domain: 1e1\ndescriptors: []\n");
+    assert_eq!(problems.len(), 1, "{problems:#?}");
+}

@@ -341,6 +341,27 @@ fn a_large_log_is_a_warning() {
 }
 
 #[test]
+fn a_burst_of_0_is_a_warning() {
+    let denies =
+        "`burst: 0` leaves no room for any hit: this limit denies everything | write `burst: 1`";
+    for said in [
+        "rate: 10/s, burst: 0",
+        "rate_limit: { unit: day, requests_per_unit: 1, algorithm: token_bucket, burst: 0 }",
+        "rate_limits: [{ rate: 5/m, burst: 0, algorithm: leaky_bucket }]",
+    ] {
+        let text = format!("domain: d\ndescriptors:\n  - {{ key: k, {said} }}\n");
+        let (set, problems) = compile(&text);
+        assert!(set.rules().count() == 1 && problems.iter().all(|p| !p.is_error()), "{said}");
+        assert!(set.to_yaml().contains("burst: 0"), "{said}");
+        let [reported] = &reported(said)[..] else { panic!("{problems:?}") };
+        assert!(reported.starts_with(denies), "{reported}");
+    }
+    for said in ["rate: 0/s, burst: 0", "rate: 10/s, burst: 1", "rate: 10/s, burst: ~"] {
+        assert_eq!(reported(said), [""; 0], "{said}");
+    }
+}
+
+#[test]
 fn charge_and_on_store_failure_apply_to_the_domain() {
     let domain = |said: &str| format!("domain: d\n{said}\ndescriptors: []\n");
     let (set, problems) = compile(&domain("charge: together\non_store_failure: local"));

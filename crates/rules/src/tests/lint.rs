@@ -44,6 +44,28 @@ fn loads_silently(text: &str) -> bool {
 }
 
 #[test]
+fn names_of_limits_that_headers_do_not_escape() {
+    let limit = |name: &str| {
+        let limit = format!("{{ unit: day, requests_per_unit: 1, name: {name} }}");
+        let lone = of(&format!("  - {{ key: k, rate_limit: {limit} }}\n"));
+        let listed = of(&format!("  - {{ key: k, rate_limits: [{limit}] }}\n"));
+        assert_eq!(lone.len(), listed.len(), "{name}");
+        lone
+    };
+    for name in [r#""a\"b""#, r#""a\\b""#, r#""a\nb""#, r#""a\u0007""#] {
+        let warned = limit(name);
+        let [warned] = &warned[..] else { panic!("{name}: {warned:?}") };
+        assert!(warned.starts_with("3:72: Envoy writes this name into x-"), "{warned}");
+    }
+    for name in ["per-user", "'a, b;=é'", "''"] {
+        assert_eq!(limit(name), [""; 0], "{name}");
+    }
+    assert!(loads_silently(
+        "domain: d\ndescriptors:\n- key: k\n  rate_limit: { name: '\"', unit: day, requests_per_unit: 1 }\n"
+    ));
+}
+
+#[test]
 fn further_yaml_documents() {
     let rules = "domain: d\ndescriptors: []\n";
     let warned = ["3:5: only the first YAML document of a file is read: what follows is ignored"];
@@ -92,6 +114,49 @@ fn unreachable_wildcards() {
     assert_eq!(of("- { key: 'k*', L }\n"), [""; 0], "no wildcard hides itself");
     // An exact value comes first, wherever it is.
     assert_eq!(of("- { key: k, value: 'a*', L }\n- { key: k, value: ab, L }\n"), [""; 0]);
+}
+
+#[test]
+fn children_that_are_not_reached_for_one_value() {
+    let of_address = |value: &str, children: &str| {
+        let text = format!(
+            "- {{ key: a, L, descriptors: [{{ key: path, L, descriptors: [{{ key: m, value: GET, L }}] }}, \
+             {{ key: none }}] }}\n- {{ key: a, {value}, descriptors: [{children}] }}\n"
+        );
+        of(&text)
+    };
+    let hidden = |by: &str, child: &str, above: &str| {
+        format!(
+            "'{by}' matches before '{above}', so that '{child}' below '{above}' is never reached for it"
+        )
+    };
+    for (value, children, wanted) in [
+        ("value: x, L", "", hidden("a_x", "path", "a")),
+        ("value: x", "{ key: other, L }", hidden("a_x", "path", "a")),
+        ("value: 'x*', L", "{ key: path, value: /, L }", hidden("a_x*", "path", "a")),
+        ("network: 10.0.0.0/8, L", "", hidden("a_10.0.0.0/8", "path", "a")),
+        ("value: x, L", "{ key: path, L }", hidden("path", "m_GET", "path")),
+    ] {
+        let warned = of_address(value, children);
+        let [warning] = &warned[..] else { panic!("{value} {children}: {warned:?}") };
+        assert!(warning.starts_with("4:") && warning.ends_with(&wanted), "{warning}");
+    }
+    let whole = "{ key: path, L, descriptors: [{ key: m, L }] }";
+    for (value, children) in [
+        // The usual list of exceptions, and what has no effect of its own.
+        ("value: x, rate_limit: { unlimited: true }", ""),
+        ("value: x", ""),
+        ("value: x, L", whole),
+        ("value: x, L", "{ key: path, value: '*', L, descriptors: [{ key: m, value: 'G*', L }] }"),
+        ("value: x, L", "{ key: path, rate_limit: { unlimited: true } }"),
+    ] {
+        assert_eq!(of_address(value, children), [""; 0], "{value} {children}");
+    }
+    let listed = "{ key: b, values: [p, q], L }";
+    let text = format!(
+        "- {{ key: a, descriptors: [{listed}] }}\n- {{ key: a, value: x, L, descriptors: [{listed}] }}\n"
+    );
+    assert_eq!(of(&text), [""; 0]);
 }
 
 #[test]
@@ -369,7 +434,8 @@ fn the_lists_of_a_manifest_are_other_entries_of_the_config_map() {
         + &config_map("e", "  blocked.txt: 192.0.2.1\n");
     let loaded = load(&text);
     assert_eq!(loaded.problems, []);
-    assert!(loaded.lists.is_empty(), "no file is watched");
+    let lists = loaded.lists.iter().map(|list| list.path.display().to_string());
+    assert_eq!(lists.collect::<Vec<_>>(), ["m.yaml#/blocked.txt"; 2], "those of the manifest");
     let found =
         |domain, value| loaded.rules.domain(domain).unwrap().find(&[("ip", value)]).is_some();
     assert!(found("d", "10.1.2.3") && found("d", "ann") && !found("d", "192.0.2.1"));

@@ -2,6 +2,7 @@
 
 mod lists;
 mod model;
+mod names;
 mod values;
 
 use std::fs;

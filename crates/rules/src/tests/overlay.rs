@@ -102,6 +102,43 @@ fn a_limit_is_selected_by_its_name() {
 }
 
 #[test]
+fn a_limit_is_named_as_in_a_rule_file() {
+    for name in ["y", "5", "on"] {
+        let limit = format!("{{ unit: day, requests_per_unit: 1, name: {name} }}");
+        let rules = format!("domain: d\ndescriptors: [{{ key: a, rate_limit: {limit} }}]\n");
+        let patch =
+            format!("patches: [{{ match: {{}}, limit: {name}, set: {{ requests_per_unit: 9 }} }}]");
+        assert_eq!(limits(&fitted(&rules, &patch)), ["a: 9 per day"], "{name}");
+    }
+}
+
+#[test]
+fn unit_and_period_replace_each_other_and_what_rate_stands_for() {
+    for (limit, set, wanted) in [
+        ("rate: 300/15m", "unit: day", "300 per day"),
+        ("rate: 300/15m", "unit: hour, unit_multiplier: 2", "300 per 2 hours"),
+        ("rate: 300/m", "period: 36h", "300 per 36 hours"),
+        ("rate_limit: { period: 15m, requests_per_unit: 300 }", "unit: day", "300 per day"),
+        (
+            "rate_limit: { unit: minute, unit_multiplier: 15, requests_per_unit: 300 }",
+            "period: 1h",
+            "300 per hour",
+        ),
+        ("rates: [300/15m]", "unit: day", "300 per day"),
+    ] {
+        let rules = format!("domain: d\ndescriptors: [{{ key: a, {limit} }}]\n");
+        let patch = format!("patches: [{{ match: {{}}, set: {{ {set} }} }}]");
+        assert_eq!(limits(&fitted(&rules, &patch)), [format!("a: {wanted}")], "{limit} {set}");
+    }
+    // The rule has no `period`, so that the error names none.
+    let rules = "domain: d\ndescriptors: [{ key: a, rate: 300/15m }]\n";
+    let (set, report) = patched(rules, "patches: [{ match: {}, set: { unit_multiplier: 2 } }]");
+    assert_eq!(limits(&set), ["a: 300 per 15 minutes"]);
+    let [problem] = &report.problems[..] else { panic!("{report:?}") };
+    assert!(problem.message.ends_with("invalid rate limit unit ''"), "{problem}");
+}
+
+#[test]
 fn rate_limits_replace_a_rate_limit_and_the_reverse() {
     let set = |entries: &str, set: &str| {
         let patches = format!("patches: [{{ match: {{ entries: {entries} }}, set: {set} }}]");

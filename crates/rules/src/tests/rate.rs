@@ -134,6 +134,25 @@ fn the_calendar_and_an_algorithm_stand_beside_a_rate() {
 }
 
 #[test]
+fn a_period_in_days_is_shown_in_days() {
+    for (written, words, yaml) in [
+        ("7/30d", "7 per 30 days", "period: 2592000s"),
+        ("7/60d", "7 per 60 days", "period: 5184000s"),
+        ("7/365d", "7 per 365 days", "period: 31536000s"),
+        ("7/month", "7 per month of 30 days", "unit: month"),
+        ("7/year", "7 per year", "unit: year"),
+    ] {
+        let set = good(&rule(&format!("rate: {written}")));
+        let described = set.rules().next().unwrap().describe();
+        assert_eq!(described.limits[0].rate.as_deref(), Some(written));
+        assert_eq!(set.rules().next().unwrap().limits_text(), words);
+        let text = set.to_yaml();
+        assert!(text.contains(yaml), "{text}");
+        assert_eq!(good(&text).rules().next().unwrap().limits_text(), words);
+    }
+}
+
+#[test]
 fn patches_change_the_keys_that_a_rate_stands_for() {
     let of = |fields: &str| meaning_of(&format!("rate_limit: {{ {fields} }}"));
     let gcra = "rate: 10/s, burst: 20";

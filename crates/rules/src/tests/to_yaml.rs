@@ -130,7 +130,7 @@ fn every_limit_is_written_as_it_was_read() {
         "rate_limit: { algorithm: token_bucket, unit: hour, requests_per_unit: 3, refill_interval: 1ms, \
          charge_denied: true, max_debt: 1 }",
         "rate_limit: { algorithm: gcra, unit: hour, requests_per_unit: 0, burst: 4 }",
-        "rate_limit: { algorithm: gcra, unit: hour, requests_per_unit: 3, burst: 0 }",
+        "rate_limit: { algorithm: gcra, unit: hour, requests_per_unit: 3, burst: 1 }",
         "rate_limit: { algorithm: gcra, unit: hour, requests_per_unit: 3, charge_denied: true, max_debt: 5 }",
         "rate_limit: { algorithm: concurrency, requests_per_unit: 3 }",
         "rate_limit: { algorithm: concurrency, requests_per_unit: 3, hold_id: k, hold_timeout: 250us }",

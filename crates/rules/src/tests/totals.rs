@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{file, good};
-use crate::{HitTotals, Options, RuleSet, RuleStats, totals};
+use crate::{HitTotals, Options, RuleSet, RuleStats, collect_metrics, totals};
+use weir_common::metrics::{MetricFamily, MetricSink, SampleValue};
 
 const RULES: &str = "domain: d
 descriptors:
@@ -71,4 +72,43 @@ fn series_beyond_the_cap_belong_to_no_rule() {
         "shadow_mode": 1,
     });
     assert_eq!(json, wanted);
+}
+
+/// The labels of rules in metrics.
+#[derive(Default)]
+struct Labels(Vec<String>);
+
+impl MetricSink for Labels {
+    fn family(&mut self, _: MetricFamily) {}
+
+    fn sample(&mut self, labels: &[(&str, &str)], _: SampleValue<'_>) {
+        self.0
+            .extend(labels.iter().find(|(name, _)| *name == "rule").map(|(_, v)| (*v).to_owned()));
+    }
+}
+
+#[test]
+fn dots_of_keys_and_values_are_underscores_where_options_say_so() {
+    let rules = "domain: a.b\ndescriptors:\n\
+                 - { key: h.x, value: www.a.b, rates: [1/s, 5/d], descriptors: [{ key: k, rate: 1/d }] }\n\
+                 - { key: ip, network: 10.0.0.0/8, detailed_metric: true, rate: 1/d }\n";
+    for (replace_dots, paths, detailed, sent) in [
+        (false, ["h.x_www.a.b", "h.x_www.a.b.k", "ip_10.0.0.0/8"], "ip_10.0.0.1", "x.y.z"),
+        (true, ["h_x_www_a_b", "h_x_www_a_b.k", "ip_10_0_0_0/8"], "ip_10_0_0_1", "x_y.z"),
+    ] {
+        let options = Options { replace_dots, ..Options::default() };
+        let (set, problems) = RuleSet::compile(&[file("r.yaml", rules)], &options, None);
+        assert!(problems.is_empty(), "{problems:?}");
+        let mut labels = Labels::default();
+        collect_metrics(Some(&set), &mut labels);
+        labels.0.dedup();
+        let (first, limits) = labels.0.split_at(paths.len());
+        assert_eq!(first, paths);
+        assert_eq!(limits.last().map(String::as_str), Some(paths[0]), "of its limits");
+        let domain = set.domain("a.b").unwrap();
+        let entries = [("ip", "10.0.0.1")];
+        let found = domain.find(&entries).unwrap();
+        assert_eq!(domain.metric_path(found.rule, &entries), detailed);
+        assert_eq!(domain.override_path(&[("x.y", "v.w"), ("z", "")]), sent);
+    }
 }

@@ -174,6 +174,19 @@ fn rate_has_a_field() {
 }
 
 #[test]
+fn a_burst_of_0_is_a_warning() {
+    let limit = |burst| pb::RateLimitPolicy {
+        burst: Some(burst),
+        rate: "10/s".into(),
+        ..Default::default()
+    };
+    assert_eq!(load(&config(vec![descriptor("a", limit(1))])).1, [""; 0]);
+    let (set, problems) = load(&config(vec![descriptor("a", limit(0))]));
+    let [problem] = &problems[..] else { panic!("{problems:?}") };
+    assert!(set.rules().count() == 1 && problem.contains("denies everything"), "{problem}");
+}
+
+#[test]
 fn problems_have_the_references_words_and_the_resources_name() {
     for (sent, reported) in [
         (config(vec![descriptor("k", policy(0, 1))]), "invalid rate limit unit 'UNKNOWN'"),
@@ -260,7 +273,7 @@ more: error: duplicate domain 'd' in config file
   at: domain
   note: the first is at shop-rules: domain
   help: another file has this domain: rename one, or merge domains \
-         (setting rules.merge_domains, MERGE_DOMAIN_CONFIG)
+         (setting rules.merge_domains, MERGE_DOMAIN_CONFIG; in commands --merge-domains)
 "
     );
 }

@@ -18,6 +18,9 @@ fn every_syntax_error_suggests_a_fix() {
         // Where the tab is, not where the parser stopped.
         ("- key: a\n\trate_limit:\n", 2, 1, "indent with spaces, not with a tab"),
         ("domain:\n\ta\n", 2, 1, "indent with spaces, not with a tab"),
+        // The words of a value say nothing about its error.
+        ("a: !!int 'stable'\nb: 2\n\tc: 1\n", 1, 10, "write a value of the tag's type"),
+        ("a: \"b\n", 2, 1, "close the quote that is open above"),
         ("a: &a [*a]\n", 1, 8, "replace the alias"),
     ] {
         let (_, problems) = RuleSet::compile(&[file("a.yaml", text)], &Options::default(), None);

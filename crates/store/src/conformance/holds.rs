@@ -16,6 +16,7 @@ pub fn concurrency(n: u32, with_ids: bool) -> Arc<Plan> {
         requests_per_unit: n,
         unit: None,
         unit_multiplier: 1,
+        in_days: false,
         charge_denied: !with_ids,
         shadow_mode: false,
         algorithm,

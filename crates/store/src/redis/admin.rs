@@ -25,7 +25,8 @@ use super::connection::error::ConnectError;
 use super::connection::handshake::ends_session;
 use super::connection::link::Link;
 use super::options::Clock;
-use super::round_trip::{redirect_kind, store_error};
+use super::refusal::{store_error, words};
+use super::round_trip::redirect_kind;
 use super::{RedisStore, ThreadConnections};
 use crate::StoreError;
 use weir_limit::Micros;
@@ -162,9 +163,10 @@ impl RedisStore {
 
     /// Returns the error of a command that a server refused. Logs one without a kind of its own.
     fn refused(&self, server: &Target, error: &ServerError) -> StoreError {
-        let failed = store_error(error);
+        let text = words(error);
+        let failed = store_error(&text);
         if failed == StoreError::Unavailable {
-            self.shared.log.command_failed(error);
+            self.shared.log.command_failed(&text);
         }
         // It may be about the connection, such as its login, or the server has become a replica.
         if matches!(failed, StoreError::Unavailable | StoreError::ReadOnly) {
@@ -213,9 +215,8 @@ impl RedisStore {
         }
         let connected = target.connect(&self.shared).await;
         let (link, _) = connected.map_err(|error| match error {
-            ConnectError::Replica => StoreError::ReadOnly,
             ConnectError::TimedOut(_) => StoreError::TimedOut,
-            _ => StoreError::Unavailable,
+            error => error.store_error(),
         })?;
         // Of two that were opened at once, one is kept.
         self.admin.close(target);

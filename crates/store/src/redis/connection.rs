@@ -47,7 +47,7 @@ pub(super) struct Connection {
     shared: Arc<RedisContext>,
     pending: Mutex<Vec<PendingCharge>>,
     wake: Notify,
-    /// [`UP`], or why the connection is not used.
+    /// [`UP`], [`SLOW`], or the [error](StoreError) why the connection is not used.
     down: AtomicU8,
     /// The server of the open connection.
     endpoint: Mutex<Option<Endpoint>>,
@@ -59,13 +59,10 @@ pub(super) struct Connection {
     tried: AtomicBool,
 }
 
-/// Values of [`Connection::down`].
-const UP: u8 = 0;
-const TIMED_OUT: u8 = 1;
-const READ_ONLY: u8 = 2;
-const UNAVAILABLE: u8 = 3;
+/// Values of [`Connection::down`] besides those of errors.
+const UP: u8 = u8::MAX;
 /// Open, and probed after a slow round trip.
-const SLOW: u8 = 4;
+const SLOW: u8 = u8::MAX - 1;
 
 impl Connection {
     fn new(target: Target, shared: Arc<RedisContext>) -> Connection {
@@ -106,9 +103,8 @@ impl Connection {
     pub fn down(&self) -> Option<StoreError> {
         match self.down.load(Ordering::Relaxed) {
             UP => None,
-            TIMED_OUT | SLOW => Some(StoreError::TimedOut),
-            READ_ONLY => Some(StoreError::ReadOnly),
-            _ => Some(StoreError::Unavailable),
+            SLOW => Some(StoreError::TimedOut),
+            error => StoreError::ALL.get(usize::from(error)).copied(),
         }
     }
 
@@ -157,12 +153,7 @@ impl Connection {
     }
 
     fn set_down(&self, error: StoreError) {
-        let code = match error {
-            StoreError::TimedOut => TIMED_OUT,
-            StoreError::ReadOnly => READ_ONLY,
-            _ => UNAVAILABLE,
-        };
-        if matches!(self.down.swap(code, Ordering::Relaxed), UP | SLOW) {
+        if matches!(self.down.swap(error as u8, Ordering::Relaxed), UP | SLOW) {
             self.shared.counts.down.fetch_add(1, Ordering::Relaxed);
         }
         self.fail_pending(error);

@@ -57,8 +57,8 @@ pub struct RedisCounts {
     pub down: AtomicU64,
     /// Times that a connection that was down came up.
     pub up: AtomicU64,
-    /// Failed keys, by kind: wrong type, unreadable state, no memory, read-only, other.
-    pub failed: [AtomicU64; 5],
+    /// Failed keys, and commands, by error.
+    pub failed: [AtomicU64; StoreError::ALL.len()],
 }
 
 /// The bounds of the times of round trips, in microseconds.
@@ -72,13 +72,6 @@ const KEY_BOUNDS: &[u64] = &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024];
 impl RedisCounts {
     /// Counts a key, or a command, that failed.
     pub(super) fn count_failure(&self, error: StoreError) {
-        let kind = match error {
-            StoreError::WrongType => 0,
-            StoreError::Corrupt => 1,
-            StoreError::OutOfMemory => 2,
-            StoreError::ReadOnly => 3,
-            StoreError::Unavailable | StoreError::TimedOut | StoreError::CallerDeadline => 4,
-        };
-        self.failed[kind].fetch_add(1, Ordering::Relaxed);
+        self.failed[error as usize].fetch_add(1, Ordering::Relaxed);
     }
 }

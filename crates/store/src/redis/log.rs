@@ -70,21 +70,15 @@ impl RedisLog {
         ConnectionLog::new(server)
     }
 
-    /// Logs a key that failed. `message` is the server's, for an error of no other kind.
-    pub fn key_failed(&self, error: StoreError, key: &[u8], message: &[u8]) {
-        let refused = &"a command of the script was refused; ACL LOG may say why";
-        let message = EscapedKey(message);
-        let error: &dyn Display = match error {
-            StoreError::WrongType | StoreError::Corrupt => &error,
-            StoreError::Unavailable if message.0.is_empty() => refused,
-            StoreError::Unavailable => &message,
-            // Errors of the server, not of one key.
-            StoreError::OutOfMemory
-            | StoreError::ReadOnly
-            | StoreError::TimedOut
-            | StoreError::CallerDeadline => return,
-        };
-        log!(self.key, warn, { key = %EscapedKey(key), %error }, "redis key failed");
+    /// Logs a charge that failed, and the key if that is why; else the server's text.
+    pub fn charge_failed(&self, error: StoreError, key: &[u8], text: &str) {
+        match error {
+            StoreError::WrongType | StoreError::Corrupt => {
+                log!(self.key, warn, { key = %EscapedKey(key), %error }, "redis key failed");
+            }
+            _ if text.is_empty() => self.command_failed(&error),
+            _ => self.command_failed(&text),
+        }
     }
 
     pub fn command_failed(&self, error: &dyn Display) {

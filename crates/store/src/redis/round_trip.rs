@@ -15,6 +15,7 @@ use super::connection::link::{Link, parse_time};
 use super::context::RedisContext;
 use super::options::Clock;
 use super::options::Endpoint;
+use super::refusal::{refuses_all, store_error, words};
 use super::reply::Reply;
 use super::script::Scripts;
 use crate::StoreError;
@@ -157,7 +158,7 @@ impl Session {
                     for_scripts.extend(answered.orphans);
                     for (error, key) in answered.failures {
                         shared.counts.count_failure(error);
-                        shared.log.key_failed(error, &key, answered.message);
+                        shared.log.charge_failed(error, &key, &answered.message);
                         trip.read_only |= error == StoreError::ReadOnly;
                     }
                 }
@@ -180,7 +181,7 @@ impl Session {
                     if let Some(error) = error {
                         shared.counts.count_failure(error);
                         left.iter()
-                            .for_each(|charge| shared.log.key_failed(error, &charge.key, &[]));
+                            .for_each(|charge| shared.log.charge_failed(error, &charge.key, ""));
                     }
                     for_scripts.extend(left);
                 }
@@ -256,37 +257,16 @@ impl RoundTrip {
         if let Some(kind) = redirect_kind(&error) {
             return self.redirects.push(Redirect { kind, error, charges });
         }
-        let failed = store_error(&error);
-        match failed {
-            StoreError::ReadOnly => self.read_only = true,
-            // Behind a proxy it is one of several servers.
-            StoreError::Unavailable if refuses_all(&error) && !shared.is_proxy => {
-                self.refusal = Some(error.to_string());
-            }
-            StoreError::Unavailable => shared.log.command_failed(&error),
-            _ => {
-                let first = charges.iter().take(1);
-                first.for_each(|charge| shared.log.key_failed(failed, &charge.key, &[]));
-            }
+        let text = words(&error);
+        let failed = store_error(&text);
+        self.read_only |= failed == StoreError::ReadOnly;
+        // Behind a proxy it is one of several servers.
+        if refuses_all(&error) && !shared.is_proxy {
+            self.refusal = Some(text);
+        } else if let Some(charge) = charges.first() {
+            shared.log.charge_failed(failed, &charge.key, &text);
         }
         shared.counts.count_failure(failed);
         fail_all(charges, failed);
-    }
-}
-
-/// Returns whether an error is about the server, and not about one command.
-fn refuses_all(error: &ServerError) -> bool {
-    matches!(error.code(), "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "NOAUTH")
-}
-
-pub(super) fn store_error(error: &ServerError) -> StoreError {
-    let contains = |text| error.details().is_some_and(|details| details.contains(text));
-    match error.code() {
-        "READONLY" => StoreError::ReadOnly,
-        "OOM" => StoreError::OutOfMemory,
-        "WRONGTYPE" => StoreError::WrongType,
-        // Errors of INCRBY.
-        "ERR" if contains("not an integer") || contains("would overflow") => StoreError::Corrupt,
-        _ => StoreError::Unavailable,
     }
 }

@@ -14,6 +14,7 @@ use redis::{RedisResult, Value};
 use super::admin::{eval, is_moved};
 use super::connection::link::parse_time;
 use super::options::{Clock, Options};
+use super::refusal::{store_error, words_of};
 use super::{RedisStore, key};
 use crate::{RowChange, SharedTable, StoreError, TableError, TableVersion, TableWritten};
 
@@ -55,12 +56,9 @@ impl RedisStore {
     ) -> Result<T, TableError> {
         let slot = key::slot(names.rows.as_bytes());
         let asked = self.ask_server(slot, limit, ask).await?;
-        asked.map_err(|error| match error.code() {
-            Some("NOPERM") => TableError::NotPermitted,
-            Some("READONLY") => StoreError::ReadOnly.into(),
-            Some("OOM") => StoreError::OutOfMemory.into(),
-            Some("WRONGTYPE") => StoreError::WrongType.into(),
-            _ => StoreError::Unavailable.into(),
+        asked.map_err(|error| match store_error(&words_of(&error)) {
+            StoreError::NotPermitted => TableError::NotPermitted,
+            error => error.into(),
         })
     }
 }

@@ -40,7 +40,7 @@ impl States for RedisStore {
         command.arg(now / SECOND).arg(now % SECOND);
         let reply = store.ask_about_state(stored.slot, &command, budget).await?;
         let Some((now, state, reservation)) = decode(reply, &key) else {
-            store.shared.log.key_failed(StoreError::Corrupt, &stored.text, &[]);
+            store.shared.log.charge_failed(StoreError::Corrupt, &stored.text, "");
             return Err(StoreError::Corrupt);
         };
         Ok(KeyState { reservation, ..key.plan.inspect(&state, now, spans) })

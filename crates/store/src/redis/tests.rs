@@ -12,6 +12,7 @@ mod per_second;
 mod permissions;
 mod redirects;
 mod reduce;
+mod refusals;
 mod reservations;
 mod sentinels;
 #[path = "../../../../tests/support/redis.rs"]

@@ -5,12 +5,15 @@ use std::fmt::{Display, Write};
 use std::sync::Arc;
 
 use super::mogrifier::{Identity, mogrify};
-use super::{Dialect, Mogrifier};
+use super::{Dialect, Mogrifier, Options};
 use crate::name_cache::NameCache;
 use crate::reference::{StatisticSink, StatisticValue};
 use weir_common::metrics::HistogramSnapshot;
 
 const MILLISECONDS_PER_SECOND: f64 = 1_000.0;
+
+/// What starts tags in a name: of Librato, InfluxDB, Graphite and SignalFx.
+const TAG_CHARACTERS: [char; 5] = ['#', ',', ';', '[', ']'];
 
 /// The values since the start, by name.
 #[derive(Debug, Default)]
@@ -75,18 +78,24 @@ enum Part {
 pub struct Report {
     /// The rules that turn names into names and tags; none for plain StatsD.
     mogrifiers: Option<Vec<Mogrifier>>,
+    replaces_tag_characters: bool,
     identities: NameCache<Arc<Identity>>,
     /// By name, the totals that were sent: one of a counter, or one of each bucket of a timer.
     sent: HashMap<Arc<str>, Vec<u64>>,
 }
 
 impl Report {
-    pub fn new(dialect: Dialect) -> Report {
-        let mogrifiers = match dialect {
+    pub fn new(options: &Options) -> Report {
+        let mogrifiers = match &options.dialect {
             Dialect::StatsD => None,
-            Dialect::DogStatsD(mogrifiers) => Some(mogrifiers),
+            Dialect::DogStatsD(mogrifiers) => Some(mogrifiers.clone()),
         };
-        Report { mogrifiers, identities: NameCache::default(), sent: HashMap::new() }
+        Report {
+            mogrifiers,
+            replaces_tag_characters: options.replaces_tag_characters,
+            identities: NameCache::default(),
+            sent: HashMap::new(),
+        }
     }
 
     pub fn compose(&mut self, totals: &Totals) -> Batch {
@@ -129,7 +138,7 @@ impl Report {
                 match gained {
                     1 => self.push(batch, name, part, format_args!("{milliseconds}|ms")),
                     _ => {
-                        let rate = 1.0 / gained as f64;
+                        let rate = sample_rate(gained);
                         self.push(batch, name, part, format_args!("{milliseconds}|ms|@{rate}"));
                     }
                 }
@@ -148,8 +157,14 @@ impl Report {
 
     /// Adds a line. `value` is what follows the name: the value, its kind, and the sample rate, if there is one.
     fn push(&mut self, batch: &mut Batch, name: &str, part: Part, value: impl Display) {
-        let mogrifiers = &self.mogrifiers;
-        let identity = self.identities.get(name, |name| Arc::new(mogrify(name, mogrifiers)));
+        let (mogrifiers, replaces) = (&self.mogrifiers, self.replaces_tag_characters);
+        let identity = self.identities.get(name, |name| {
+            let mut identity = mogrify(name, mogrifiers);
+            if replaces {
+                identity.name = identity.name.replace(TAG_CHARACTERS, "_");
+            }
+            Arc::new(identity)
+        });
         let text = &mut batch.text;
         // Writing to a string cannot fail.
         let _ = write!(text, "{}:{value}", identity.name);
@@ -171,9 +186,17 @@ impl Report {
     }
 }
 
+/// Returns the sample rate of a value that stands for so many. One divided by it is never less, because some receivers
+/// truncate: `1 / (1 / 221)` is less than 221.
+fn sample_rate(count: u64) -> f64 {
+    let (count, rate) = (count as f64, 1.0 / count as f64);
+    if 1.0 / rate < count { rate.next_down() } else { rate }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::statsd::tests::options;
 
     fn totals(hits: u64, counts: [u64; 3]) -> Totals {
         let mut totals = Totals::default();
@@ -191,7 +214,41 @@ mod tests {
     }
 
     fn report() -> Report {
-        Report::new(Dialect::StatsD)
+        Report::new(&options(Dialect::StatsD))
+    }
+
+    #[test]
+    fn receivers_that_truncate_and_those_that_round_count_the_same() {
+        let mut counts: Vec<u64> = (2..=100_000).collect();
+        counts.extend((17..50).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1]));
+        for count in counts {
+            // As it is sent.
+            let rate: f64 = sample_rate(count).to_string().parse().unwrap();
+            let counted = 1.0 / rate;
+            assert_eq!((counted as u64, counted.round() as u64), (count, count), "{rate}");
+        }
+    }
+
+    #[test]
+    fn characters_that_start_tags_are_replaced_on_request() {
+        let mut totals = Totals::default();
+        let name = "rule.path_/a[1],b#c;d";
+        totals.statistic(name, StatisticValue::Counter(3));
+        let tag = Mogrifier::new("^rule", "$0s,a", &[("x".into(), "y".into())]).unwrap();
+        let no_mogrifier = Dialect::DogStatsD(Vec::new());
+        for (dialect, kept, replaced) in [
+            (Dialect::StatsD, name, "rule.path_/a_1__b_c_d"),
+            (no_mogrifier, name, "rule.path_/a_1__b_c_d"),
+            (Dialect::DogStatsD(vec![tag]), "rules,a", "rules_a"),
+        ] {
+            for (replaces, wanted) in [(false, kept), (true, replaced)] {
+                let options =
+                    Options { replaces_tag_characters: replaces, ..options(dialect.clone()) };
+                let text = Report::new(&options).compose(&totals).text;
+                let (name, _) = text.split_once(':').unwrap();
+                assert_eq!(name, wanted, "{dialect:?}");
+            }
+        }
     }
 
     #[test]
@@ -274,7 +331,7 @@ mod tests {
     #[test]
     fn tags_follow_the_line_in_dogstatsd() {
         let mogrifier = Mogrifier::new("^hi(.*)$", "hi.$1", &[("part".into(), "$1".into())]);
-        let mut report = Report::new(Dialect::DogStatsD(vec![mogrifier.unwrap()]));
+        let mut report = Report::new(&options(Dialect::DogStatsD(vec![mogrifier.unwrap()])));
         let mut totals = Totals::default();
         totals.statistic("hits.__a=b.__c=d", StatisticValue::Counter(3));
         totals.statistic("open", StatisticValue::Gauge(0.0));

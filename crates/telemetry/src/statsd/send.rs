@@ -204,6 +204,7 @@ mod tests {
     use crate::reference::{StatisticSink, StatisticValue};
     use crate::statsd::report::Report;
     use crate::statsd::report::Totals;
+    use crate::statsd::tests::options;
     use crate::statsd::{Dialect, Protocol};
 
     /// Returns a batch of counters that are this long each.
@@ -212,7 +213,7 @@ mod tests {
         for line in 0..lines {
             totals.statistic(&format!("{line:0length$}"), StatisticValue::Counter(1));
         }
-        Report::new(Dialect::StatsD).compose(&totals)
+        Report::new(&options(Dialect::StatsD)).compose(&totals)
     }
 
     fn sender(address: &str, protocol: Protocol) -> (Sender, watch::Sender<bool>) {
@@ -267,7 +268,7 @@ mod tests {
         for name in ["a", &"b".repeat(70_000), "c"] {
             totals.statistic(name, StatisticValue::Counter(1));
         }
-        assert_eq!(sender.send(&Report::new(Dialect::StatsD).compose(&totals)).await, 3);
+        assert_eq!(sender.send(&Report::new(&options(Dialect::StatsD)).compose(&totals)).await, 3);
         assert_eq!(sender.skipped, 1);
         let mut buffer = [0; 100];
         for line in ["a:1|c", "c:1|c"] {

@@ -6,10 +6,12 @@ mod compare;
 mod config;
 mod filter;
 mod input;
+mod network;
 mod nodes;
 mod reservations;
 mod resources;
 mod routes;
+mod service;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -27,8 +29,8 @@ const MAX_EFFORT: usize = 1 << 28;
 pub(super) struct Findings {
     problems: Problems,
     file: Arc<str>,
-    /// The places of values that are compared with paths and their query strings.
-    exact_paths: HashSet<(Arc<str>, Position)>,
+    /// The places that have a warning which is given once.
+    warned: HashSet<(Arc<str>, Position)>,
     /// The work that may still be done; none after more was needed.
     effort: Option<usize>,
 }
@@ -41,6 +43,13 @@ impl Findings {
     /// Adds a warning about the file that is read.
     fn add(&mut self, position: Position, message: String, text: &str, help: &str) {
         self.add_at(&self.origin(position), message, text, help);
+    }
+
+    /// Adds a warning about a place in the file that is read, once for all routes and filters that have it.
+    fn add_once(&mut self, position: Position, message: &str, text: &str, help: &str) {
+        if self.warned.insert((self.file.clone(), position)) {
+            self.add(position, message.to_owned(), text, help);
+        }
     }
 
     fn add_error(&mut self, position: Position, message: String, help: &str) {
@@ -72,7 +81,7 @@ impl Findings {
 
     /// Warns once about a value of a rule that is compared with the path and its query string.
     fn add_exact_path(&mut self, origin: &Origin, descriptor: &str) {
-        if self.exact_paths.insert((origin.file.clone(), origin.position)) {
+        if self.warned.insert((origin.file.clone(), origin.position)) {
             let message = format!(
                 "'{descriptor}' is compared with the path and its query string, which any client can add"
             );
@@ -108,7 +117,7 @@ fn check_within(
     let mut findings = Findings {
         problems: Problems::new(max_problems),
         file: "".into(),
-        exact_paths: HashSet::new(),
+        warned: HashSet::new(),
         effort: Some(effort),
     };
     let mut sent = Vec::new();
@@ -183,11 +192,12 @@ mod tests {
         let mut loaded = Loaded::compile(vec![file.into()], none, &Options::default(), None);
         check_within(effort, &mut loaded, &[path], DEFAULT_MAX_PROBLEMS);
         let shown = |problem: &Problem| {
-            assert!(problem.is_error() && problem.position.is_some(), "{problem}");
+            assert!(problem.position.is_some(), "{problem}");
             assert!(problem.help.contains("fewer"), "{problem}");
             problem.message.clone()
         };
-        loaded.problems.iter().map(shown).collect()
+        // Each filter sends the same, which is a warning.
+        loaded.problems.iter().filter(|problem| problem.is_error()).map(shown).collect()
     }
 
     #[test]

@@ -23,7 +23,12 @@ pub(crate) fn print(explained: &Explained<LiveDescriptor>, out: &mut dyn Write) 
             writeln!(out)?;
         }
         line(out, &format!("{}: {}", explained.domain, entries(&descriptor.entries)))?;
-        descriptor.steps.iter().try_for_each(|step| print_step(step, out))?;
+        for step in &descriptor.steps {
+            print_step(step, out)?;
+            if let Some(list) = &step.list_name {
+                line(out, &format!("    its value is the name of '{list}', but not in that list"))?;
+            }
+        }
         print_result(descriptor, out)?;
         match state {
             Some(ReadState { error: Some(error), .. }) => {
@@ -54,10 +59,9 @@ fn print_step(step: &ExplainedStep, out: &mut dyn Write) -> io::Result<()> {
     };
     let by = match matched.by {
         MatchKind::Value => "by its value".to_owned(),
-        MatchKind::Network | MatchKind::List => match &matched.within {
-            Some(within) => format!("in {within}"),
-            None => "by its name".to_owned(),
-        },
+        MatchKind::Network | MatchKind::List => {
+            format!("in {}", matched.within.as_deref().unwrap_or("a list"))
+        }
         MatchKind::Wildcard => "by a wildcard".to_owned(),
         MatchKind::Key => "by its key alone".to_owned(),
     };

@@ -14,6 +14,7 @@ use weir_api::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use weir_common::descriptor::DescriptorArg;
 use weir_common::duration::{MAX_DURATION, read_duration};
 use weir_common::number::whole_u32;
+use weir_common::value::is_encoded;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -40,6 +41,9 @@ pub struct HitArgs {
     /// Hits of each request; 0 reads the limits without counting.
     #[arg(long, value_name = "N", value_parser = whole_u32(), allow_negative_numbers = true)]
     pub(super) hits: Option<u32>,
+    /// Refund the hits instead of counting them.
+    #[arg(long)]
+    pub(super) refund: bool,
     /// Send N requests, one after the other, and print how many had each result.
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_repeat)]
     #[arg(allow_negative_numbers = true)]
@@ -81,6 +85,8 @@ pub(super) fn request(args: &HitArgs) -> Result<RateLimitRequest, String> {
         }
         Some(hits) => request.hits_addend = hits,
     }
+    let descriptors = request.descriptors.iter_mut();
+    descriptors.for_each(|descriptor| descriptor.is_negative_hits = args.refund);
     Ok(request)
 }
 
@@ -90,6 +96,9 @@ fn from_arguments(domain: &[String]) -> Result<RateLimitRequest, String> {
         return Err(format!("there is no descriptor: write -d {domain} key=value"));
     }
     let descriptors = descriptors.iter().map(|text| match text.parse::<DescriptorArg>() {
+        Ok(descriptor) if descriptor.0.iter().any(|(_, value)| is_encoded(value)) => {
+            Err(format!("invalid descriptor '{text}': weir hit sends text, no other bytes"))
+        }
         Ok(descriptor) => Ok(encode(descriptor)),
         // Probably it is meant as the address of the server.
         Err(_) if !text.contains('=') && text.parse::<Address>().is_ok() => {
@@ -150,6 +159,7 @@ mod tests {
             (&["-d", "shop", "=a"], "write key=value"),
             (&["-d", "shop", "user"], "write user=VALUE, or user= for the empty value"),
             (&["-d", "shop", "user=ann", "localhost:8081"], "write an address before -d"),
+            (&["-d", "shop", r"user=\xff"], "weir hit sends text"),
             (&["-d", "shop", "unix:/a"], "write an address before -d"),
             (&[], "--domain"),
             (

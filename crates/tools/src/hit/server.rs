@@ -81,6 +81,6 @@ fn with_tls(endpoint: Endpoint, args: &HitArgs) -> Result<Endpoint, String> {
         TlsError::ServerName => {
             format!("--server-name is {name:?}; write a DNS name of the server's certificate")
         }
-        TlsError::Other(error) => with_causes(&error),
+        TlsError::Other(error) => error,
     })
 }

@@ -13,7 +13,7 @@ use weir_common::suggest::Suggester;
 use weir_limit::{Micros, SECOND};
 use weir_limiter::{Budget, Descriptor, Holds, Limiter, Request, RequestDecision, RequestError};
 use weir_rules::source::{RuleFile, Selection};
-use weir_rules::{Document, Loaded, Options, Problem, Problems, RuleSet, Severity, override_path};
+use weir_rules::{Document, Loaded, Options, Problem, Problems, RuleSet, Severity};
 use weir_store::recording::RecordingStore;
 use weir_store::{Answer, Entry, StoreError};
 
@@ -236,7 +236,7 @@ impl<'r> Bench<'r> {
     ) -> Option<String> {
         let domain = self.rules.domain(domain)?;
         if descriptor.limit.is_some() {
-            return Some(override_path(descriptor.entries));
+            return Some(domain.override_path(descriptor.entries));
         }
         Some(domain.metric_path(status.rule?, descriptor.entries))
     }

@@ -1,5 +1,6 @@
 //! The thread that samples counters, and adds what has happened to the log of changes.
 
+use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -119,6 +120,7 @@ struct Observer {
     controls: ControlChanges,
     losses: u64,
     problems: Vec<Problem>,
+    repeats: Repeats,
 }
 
 impl Observer {
@@ -148,11 +150,39 @@ impl Observer {
         }
         let before = std::mem::replace(&mut self.problems, problems);
         log_store_problem(&before, &self.problems);
+        for (problem, lasted) in self.repeats.due(now.elapsed, &self.problems) {
+            let (text, severity, for_s) = (&problem.text, problem.severity, lasted.as_secs());
+            tracing::warn!(problem = text, %severity, for_s, "problem with the rules");
+        }
         let is_like = |(before, now): (&Problem, &Problem)| before.is_like(now);
         if before.len() != self.problems.len() || !before.iter().zip(&self.problems).all(is_like) {
             changes.push(("problems", json!({ "problems": self.problems })));
         }
         changes
+    }
+}
+
+/// When problems that the log repeats were logged, by kind.
+#[derive(Debug, Default)]
+struct Repeats(HashMap<&'static str, Duration>);
+
+impl Repeats {
+    const INTERVAL: Duration = Duration::from_secs(60);
+
+    /// Returns the problems to log at this time since the start, and how long each has lasted.
+    fn due<'p>(&mut self, now: Duration, problems: &'p [Problem]) -> Vec<(&'p Problem, Duration)> {
+        let repeated = problems.iter().filter_map(|problem| Some((problem, problem.logged_for?)));
+        let repeated: Vec<_> = repeated.collect();
+        self.0.retain(|kind, _| repeated.iter().any(|(problem, _)| problem.kind() == *kind));
+        let mut is_due = |problem: &Problem| {
+            let last = self.0.get(problem.kind());
+            let due = last.is_none_or(|last| now.saturating_sub(*last) >= Repeats::INTERVAL);
+            if due {
+                self.0.insert(problem.kind(), now);
+            }
+            due
+        };
+        repeated.into_iter().filter(|(problem, _)| is_due(problem)).collect()
     }
 }
 
@@ -174,4 +204,34 @@ fn store_changed(store: &StoreState) -> Value {
     let errors = store.status.backends.iter().filter_map(|backend| backend.down_because);
     let error = errors.map(|error| error.to_string()).next();
     json!({ "up": store.is_connected, "error": error.filter(|_| !store.is_connected) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn problems_with_the_rules_are_logged_at_first_and_each_minute() {
+        let lasting = |kind, lasted| {
+            let mut problem = Problem::new(kind, String::new(), None);
+            problem.logged_for = Some(Duration::from_secs(lasted));
+            problem
+        };
+        let mut repeats = Repeats::default();
+        let mut due = |now, problems: &[Problem]| -> Vec<(&'static str, u64)> {
+            let due = repeats.due(Duration::from_secs(now), problems);
+            due.into_iter().map(|(problem, lasted)| (problem.kind(), lasted.as_secs())).collect()
+        };
+        let both = |now| [lasting("no_rules", now), lasting("xds", now - 3)];
+        assert_eq!(due(5, &[lasting("no_rules", 5)]), [("no_rules", 5)]);
+        assert_eq!(due(8, &both(8)), [("xds", 5)]);
+        assert_eq!((9..65).map(|now| due(now, &both(now)).len()).sum::<usize>(), 0);
+        assert_eq!(due(65, &both(65)), [("no_rules", 65)]);
+        assert_eq!(due(68, &both(68)), [("xds", 65)]);
+        // One that ended is new when it is back.
+        assert_eq!(due(70, &[lasting("no_rules", 70)]), []);
+        assert_eq!(due(71, &both(71)), [("xds", 68)]);
+        let others = [Problem::new("store", String::new(), None)];
+        assert_eq!(due(72, &others), []);
+    }
 }

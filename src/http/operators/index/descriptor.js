@@ -2,21 +2,25 @@
 
 const escaped = text => text.replace(/[\\,]/g, '\\$&');
 
-/** Writes entries as commands and addresses have them. */
-const descriptorText = entries => entries.map(({ key, value }) => `${escaped(key)}=${escaped(value)}`).join(',');
+/** Writes entries as commands and addresses have them. A value with bytes has its backslashes escaped already. */
+const descriptorText = entries => entries.map(entry => `${escaped(entry.key)}=${entry.escaped ? entry.value.replaceAll(',', '\\,') : escaped(entry.value)}`).join(',');
 
 /** Reads entries; null if a text is no descriptor. The first `=` of an entry ends its key. */
 function readDescriptor(text) {
   const parts = [''];
-  for (const [piece] of text.matchAll(/,|\\.?|[^\\,]+/gsu)) {
+  for (const [piece] of text.matchAll(/,|\\x[0-9a-f]{2}|\\.?|[^\\,]+/gsu)) {
     if (piece === ',') parts.push('');
-    else if (piece[0] !== '\\') parts[parts.length - 1] += piece;
-    else if (piece === '\\\\' || piece === '\\,') parts[parts.length - 1] += piece[1];
+    else if (piece === '\\,') parts[parts.length - 1] += ',';
+    else if (piece[0] !== '\\' || piece === '\\\\' || piece.length === 4) parts[parts.length - 1] += piece;
     else return null;
   }
-  const entries = parts.map(part => [part, part.indexOf('=')]);
-  if (entries.some(([, at]) => at < 1)) return null;
-  return entries.map(([part, at]) => ({ key: part.slice(0, at), value: part.slice(at + 1) }));
+  const entries = parts.map(part => {
+    const [, key, value] = part.match(/^([^=]+)=(.*)$/s) ?? [];
+    const isEscaped = /^(?:[^\\]|\\\\)*\\x/s.test(value);
+    const plain = shown => shown?.replaceAll('\\\\', '\\');
+    return isEscaped ? { key: plain(key), value, escaped: true } : { key: plain(key), value: plain(value) };
+  });
+  return entries.every(({ key }) => key) ? entries : null;
 }
 
 /** Returns whether a control matches a descriptor. */

@@ -35,11 +35,12 @@ function showExplained(explained, { entries, domain }) {
   byId('key-reset').disabled = state === null || Boolean(state.error);
   const isShown = !entries.some(isHidden);
   show(byId('key-why'), true);
-  byId('key-steps').replaceChildren(...steps.map(({ matched, later }, i) => {
+  byId('key-steps').replaceChildren(...steps.map(({ matched, later, list_name: list }, i) => {
     const entry = keyElement('', [entries[i]]);
     if (!matched) return make('li', '', entry, ' matches no entry of the rules');
+    const named = list ? make('span', 'note', `Its value is the name of ${shortened(list)}, and not in that list`) : null;
     const more = later.length ? make('span', 'note', `Also, with less precedence: ${later.map(({ descriptor, ...origin }) => `${shortened(descriptor)} (${originText(origin)})`).join(', ')}`) : null;
-    return make('li', '', entry, ' matches ', code(matched.descriptor), ` (${originText(matched)}) ${byText(matched)}`, more);
+    return make('li', '', entry, ' matches ', code(matched.descriptor), ` (${originText(matched)}) ${byText(matched)}`, more, named);
   }));
   byId('key-misses').replaceChildren(...misses.map(({ message }) => make('li', 'warned', sentence(shortened(message, 300, 80)))));
   const facts = [

@@ -162,7 +162,7 @@ const keyView = {
     const lists = await readTopOf(domain, rule, MAX_ROWS_READ, { more: { minute: { by: 'hits', window: '1m' } }, window: '1h' });
     if (turn !== this.turn) return;
     // A value that was written here is in the lists as a hash that only weir can compute.
-    const rows = by => lists[by].rows.filter(row => keyOfRow({ ...row, limit: undefined }) === name);
+    const rows = by => lists[by].rows.filter(row => keyOfRow({ ...row, rule: undefined, limit: undefined }) === name);
     const facts = keyLists.flatMap(({ by }) => rows(by).map(row => [
       by === 'near' ? `Near its limit${row.limit ? ` ${shortened(row.limit)}` : ''}` : { hits: 'Hits', denied: 'Denied', would_be_denied: 'Would be denied' }[by],
       by === 'near' ? `${number(row.used)} of ${number(row.n)}` : countText(row),

@@ -15,7 +15,7 @@ const isOfStatus = () => chosen.window === '1m' && !chosen.isHere;
 const chosenLists = () => ({ window: chosen.window, ...(chosen.isHere ? { scope: 'here' } : {}) });
 let listsReadAt = 0;
 
-const keyOfRow = ({ domain, entries, limit }) => JSON.stringify([domain, entries, limit]);
+const keyOfRow = ({ domain, rule, entries, limit }) => JSON.stringify([domain, rule, entries, limit]);
 const rankOfRow = row => (row.n === undefined ? row.count : row.used / row.n);
 
 /** What a list was counted over. */
@@ -155,7 +155,7 @@ function draftOfKey({ domain, entries, cut }) {
     }
     if (cut && value.endsWith('…')) {
       warnings.add('A value was cut: * stands for the rest.');
-      return { key, value: `${value.slice(0, -1)}*` };
+      return { ...entry, value: `${value.slice(0, -1)}*` };
     }
     return entry;
   });

@@ -94,7 +94,7 @@ const searchView = {
       const rows = await filterInSlices(answer?.rows ?? [], row => hasWords(this.textOfKey(row), words), isStale);
       if (isStale()) return [];
       for (const key of rows) {
-        const name = keyOfRow({ ...key, limit: undefined });
+        const name = keyOfRow({ ...key, rule: undefined, limit: undefined });
         if (!found.has(name)) found.set(name, { key, notes: [], rank: 0 });
         const entry = found.get(name);
         entry.rank = Math.max(entry.rank, key.count);

@@ -37,7 +37,8 @@ impl From<ControlError> for ApiError {
             ErrorKind::TooMany => (StatusCode::CONFLICT, AdviceKind::Other),
             ErrorKind::NotFound => (StatusCode::NOT_FOUND, AdviceKind::NoControl),
         };
-        ApiError::new(status, error.error, error.help).with_kind(kind)
+        let names = error.names;
+        ApiError { names, ..ApiError::new(status, error.error, error.help).with_kind(kind) }
     }
 }
 

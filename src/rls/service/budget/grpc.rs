@@ -30,12 +30,13 @@ impl<S: Store> BudgetService<S> {
         let (rate_limit, request) = (self.0.clone(), request.into_inner());
         // To its end, also if the client goes away: only then is it known what to return.
         let answered = tokio::spawn(async move {
+            let timeout = rate_limit.first_rules(timeout).await;
             let (call, mut holds) =
                 (BudgetCall { timeout, span, ..Default::default() }, Holds::default());
             let answer = rate_limit.budget(&request, &call, &mut holds).await;
             (answer, HoldGuard::new(&rate_limit, holds))
         });
-        let (answer, guard) = answered.await.map_err(|_| Status::internal("see the log"))?;
+        let (answer, guard) = answered.await.map_err(|_| Status::unknown("see the log"))?;
         let mut response = Response::new(answer.map_err(rejection)?);
         response.extensions_mut().insert(guard);
         Ok(response)

@@ -127,7 +127,7 @@ fn shown(response: &pb::SettleResponse) -> (Settled, u32, u32) {
 
 /// Returns descriptors of one entry each, all of one value.
 fn some(of: &[&str]) -> Vec<pb::Descriptor> {
-    let entry = |key: &&str| pb::Entry { key: (*key).to_owned(), value: "x".to_owned() };
+    let entry = |key: &&str| pb::Entry { key: (*key).to_owned(), value: "x".into() };
     of.iter().map(|key| pb::Descriptor { entries: vec![entry(key)] }).collect()
 }
 

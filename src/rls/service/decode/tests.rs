@@ -6,18 +6,49 @@ use prost::Message as _;
 
 use super::*;
 use crate::proto::envoy::extensions::common::ratelimit::v3 as common;
-use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+
+/// A `RateLimitRequest` whose values are bytes.
+#[derive(Clone, PartialEq, prost::Message)]
+struct RateLimitRequest {
+    #[prost(string, tag = "1")]
+    domain: String,
+    #[prost(message, repeated, tag = "2")]
+    descriptors: Vec<RateLimitDescriptor>,
+    #[prost(uint32, tag = "3")]
+    hits_addend: u32,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct RateLimitDescriptor {
+    #[prost(message, repeated, tag = "1")]
+    entries: Vec<BytesEntry>,
+    #[prost(message, optional, tag = "2")]
+    limit: Option<common::rate_limit_descriptor::RateLimitOverride>,
+    #[prost(message, optional, tag = "3")]
+    hits_addend: Option<u64>,
+    #[prost(bool, tag = "4")]
+    is_negative_hits: bool,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct BytesEntry {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(bytes = "vec", tag = "2")]
+    value: Vec<u8>,
+}
 
 /// Decodes a request into prost's message.
 fn as_message(bytes: &[u8]) -> Result<RateLimitRequest, DecodeError> {
-    let view = RequestView::decode(bytes, usize::MAX)?;
+    let mut texts = Vec::new();
+    let view = RequestView::decode(bytes, usize::MAX, &mut texts)?;
     let mut descriptors = Descriptors::new();
     let request = view.request(&mut descriptors);
-    let entry = |(key, value): &Entry<'_>| common::rate_limit_descriptor::Entry {
+    let entry = |(key, value): &Entry<'_>| BytesEntry {
         key: (*key).to_owned(),
-        value: (*value).to_owned(),
+        value: value::decode(value).into_owned(),
     };
-    let descriptor = |descriptor: &Descriptor<'_>| common::RateLimitDescriptor {
+    let descriptor = |descriptor: &Descriptor<'_>| RateLimitDescriptor {
         entries: descriptor.entries.iter().map(entry).collect(),
         limit: descriptor.limit.map(|limit| common::rate_limit_descriptor::RateLimitOverride {
             requests_per_unit: limit.requests_per_unit,
@@ -49,8 +80,13 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 fn request() -> impl Strategy<Value = RateLimitRequest> {
-    let entry = (text(), text())
-        .prop_map(|(key, value)| common::rate_limit_descriptor::Entry { key, value });
+    let bytes = prop_oneof![
+        text().prop_map(String::into_bytes),
+        vec(any::<u8>(), 0..9),
+        Just("\u{10ff7f}".as_bytes().to_vec()),
+        Just("\u{10ffff}\u{10ff7f}".as_bytes().to_vec()),
+    ];
+    let entry = (text(), bytes).prop_map(|(key, value)| BytesEntry { key, value });
     let limit = (any::<u32>(), any::<i32>(), any::<Option<u32>>()).prop_map(
         |(requests_per_unit, unit, unit_multiplier)| {
             common::rate_limit_descriptor::RateLimitOverride {
@@ -63,7 +99,7 @@ fn request() -> impl Strategy<Value = RateLimitRequest> {
     let descriptor =
         (vec(entry, 0..4), proptest::option::of(limit), any::<Option<u64>>(), any::<bool>());
     let descriptor = descriptor.prop_map(|(entries, limit, hits_addend, is_negative_hits)| {
-        common::RateLimitDescriptor { entries, limit, hits_addend, is_negative_hits }
+        RateLimitDescriptor { entries, limit, hits_addend, is_negative_hits }
     });
     (text(), vec(descriptor, 0..6), any::<u32>()).prop_map(|(domain, descriptors, hits_addend)| {
         RateLimitRequest { domain, descriptors, hits_addend }
@@ -168,7 +204,8 @@ fn descriptors_beyond_the_maximum_are_only_counted() {
     for (field, entries) in [(&[0x12, 0][..], 0), (&entry, 1)] {
         let message = field.repeat(100_000);
         for (max, kept) in [(0, 0), (3, 3), (256, 256), (100_000, 100_000)] {
-            let view = RequestView::decode(&message, max).unwrap();
+            let mut texts = Vec::new();
+            let view = RequestView::decode(&message, max, &mut texts).unwrap();
             assert_eq!((view.descriptors.len(), view.beyond), (kept, 100_000 - kept));
             assert_eq!(view.entries.len(), entries * kept);
             assert!(view.descriptors.capacity() <= (2 * max).max(4));
@@ -177,7 +214,8 @@ fn descriptors_beyond_the_maximum_are_only_counted() {
         }
         // Errors in them are reported all the same.
         let wrong = [message.as_slice(), &[0x12]].concat();
-        assert_eq!(RequestView::decode(&wrong, 3).unwrap_err(), TRUNCATED);
+        let mut texts = Vec::new();
+        assert_eq!(RequestView::decode(&wrong, 3, &mut texts).unwrap_err(), TRUNCATED);
     }
 }
 
@@ -188,7 +226,30 @@ fn entries_take_at_most_sixteen_times_the_memory_of_their_message() {
     let entries = [0x0a, 0].repeat(1 << 18);
     prost::encoding::encode_varint(entries.len() as u64, &mut message);
     message.extend(entries);
-    let view = RequestView::decode(&message, 256).unwrap();
+    let mut texts = Vec::new();
+    let view = RequestView::decode(&message, 256, &mut texts).unwrap();
     assert_eq!(view.entries.len(), 1 << 18);
     assert!(view.entries.capacity() * size_of::<Entry<'_>>() <= 16 * message.len());
+    assert_eq!(view.text_bytes, 0);
+}
+
+/// A value that is not UTF-8 takes at least five bytes of a message, and its text a `String` beside.
+#[test]
+fn texts_of_bytes_take_a_bounded_multiple_of_their_message() {
+    let domain_and_key = RateLimitRequest { domain: "d".to_owned(), ..Default::default() };
+    let entry = BytesEntry { key: String::new(), value: vec![0xff] };
+    let descriptor = RateLimitDescriptor { entries: vec![entry; 1 << 16], ..Default::default() };
+    let many = RateLimitRequest { descriptors: vec![descriptor], ..domain_and_key.clone() };
+    let entry = BytesEntry { key: String::new(), value: vec![0xff; 1 << 18] };
+    let descriptor = RateLimitDescriptor { entries: vec![entry], ..Default::default() };
+    let long = RateLimitRequest { descriptors: vec![descriptor], ..domain_and_key };
+    for message in [many, long] {
+        let (message, mut texts) = (message.encode_to_vec(), Vec::new());
+        let view = RequestView::decode(&message, 256, &mut texts).unwrap();
+        assert!(view.heap_bytes() <= 24 * message.len());
+        let held = view.text_bytes;
+        drop(view);
+        let texts: usize = texts.iter().map(|text| size_of::<String>() + text.capacity()).sum();
+        assert_eq!(texts, held);
+    }
 }

@@ -7,7 +7,7 @@ use config::{Value, ValueKind};
 use super::{Entries, Place, below, number_or_text};
 use weir_rules::Position;
 use weir_rules::tree::{Content, Node, Value as Scalar};
-use weir_rules::yaml::Documents;
+use weir_rules::yaml::{Cause, Documents};
 
 /// The deepest nesting of groups. Settings have less.
 const MAX_DEPTH: usize = 16;
@@ -26,10 +26,10 @@ pub(super) fn read(text: &str, entries: &mut Entries) {
         },
         Some(Err(error)) => {
             let place = (error.line as usize, error.column as usize);
-            // An error of a tag quotes the value, which may be a secret.
-            let message = match error.message.starts_with("cannot decode") {
-                true => "its tag does not allow the value",
-                false => &error.message,
+            let message = match error.cause {
+                // The message quotes the value, which may be a secret.
+                Cause::Tag => "its tag does not allow the value",
+                _ => &error.message,
             };
             let help = "fix it, or put the value in quotes";
             return entries.invalid(|| place, format!("invalid YAML: {message}"), help);

@@ -17,6 +17,14 @@ fn an_id_that_reserved_twice_settles_a_part_each_time() {
 }
 
 #[test]
+fn what_was_reserved_at_the_first_instant_is_returned() {
+    let mut key = Key { now: 0, ..Key::new(vec![fixed(100, MINUTE), window(100, MINUTE)]) };
+    key.reserve(1, 10);
+    key.now += SECOND;
+    assert_eq!((key.settle(1, 4), key.used()), (10, vec![4, 4]));
+}
+
+#[test]
 fn a_window_that_changed_starts_a_new_reservation() {
     let mut key = Key::new(vec![fixed(100, 3_600 * SECOND), fixed(100, MINUTE)]);
     key.reserve(1, 10);

@@ -135,11 +135,13 @@ pub(super) fn check(
     if let Action::Limit { .. } = control.action {
         match matches.unchanged.first() {
             Some((rule, error)) if matches.changed == 0 => {
+                let names = match error {
+                    PlanError::NameNeeded(names) => names.clone(),
+                    _ => Vec::new(),
+                };
                 let error = format!("the limit does not fit the rule {rule}: {error}");
-                return Err(ControlError::invalid(
-                    error,
-                    "write other numbers, the name of another limit, or other entries",
-                ));
+                let help = "write other numbers, the name of another limit, or other entries";
+                return Err(ControlError { names, ..ControlError::invalid(error, help) });
             }
             None if matches.changed == 0 => {
                 warnings.push("no rule with a limit matches: it has no effect now".to_owned());

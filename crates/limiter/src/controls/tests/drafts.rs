@@ -189,6 +189,10 @@ async fn a_limit_that_fits_no_rule_is_rejected() {
         error.error.contains("d.path") && error.error.contains("name the one to change"),
         "{error}"
     );
+    assert_eq!(error.names, ["s"]);
+    let burst = r#"{"key":"user","value":"x"}],"action":"limit","limit":{"n":1,"burst":0}}"#;
+    let error = Draft::read(format!(r#"{{"domain":"d","entries":[{burst}"#).as_bytes(), None);
+    assert!(error.unwrap_err().error.contains("denies every hit"));
     assert_eq!(limit("path", r#"{"n":1,"name":"s"}"#).await.unwrap().warnings, [""; 0]);
     let warnings = limit("unknown", r#"{"n":1}"#).await.unwrap().warnings;
     assert!(warnings[0].contains("no rule"), "{warnings:?}");

@@ -165,6 +165,21 @@ async fn hidden_values_leave_a_replica_as_equal_hashes_only() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn rules_that_count_the_same_entries_have_rows_of_their_own() {
+    let (replicas, texts) = ([(); 2].map(|()| replica(100)), Texts::of_replicas(2));
+    for top in &replicas {
+        for (rule, hits) in [("user", 1), ("user.call", 2), ("user", 1)] {
+            let entries = &[("user", "ann")];
+            top.record(&Recorded { domain: "d", entries, rule, hits, outcome: Outcome::Denied });
+        }
+    }
+    share(&replicas, &texts, 2).await;
+    let list = list_all(&replicas[0], &texts[0], &all(By::Denied)).await;
+    let rows: Vec<_> = list.rows.iter().map(|row| (row.rule.as_deref(), row.count)).collect();
+    assert_eq!(rows, [(Some("user"), 4), (Some("user.call"), 4)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn where_the_store_refuses_or_fails_each_replica_has_its_own_lists() {
     let (replicas, texts) = ([replica(10)], Texts::of_replicas(1));
     let (top, texts) = (&replicas[0], &texts[..1]);

@@ -46,6 +46,11 @@ impl Reader<'_> {
     ) -> Option<Algorithm> {
         let Parameters { algorithm, n, period, charge_denied, hold_id, rule } = parameters;
         let burst = self.u32_or(fields, "burst", n)?;
+        if let Some(node) = fields.get("burst").filter(|_| burst == 0 && n > 0) {
+            let message = "`burst: 0` leaves no room for any hit: this limit denies everything";
+            let help = "write `burst: 1` for no hits beyond an even rate, or `requests_per_unit: 0` to deny everything";
+            self.warn(node.position, message.to_owned(), "0", help);
+        }
         let max_debt = self.max_debt(fields, charge_denied, burst);
         let numbers = BucketNumbers { n, period, burst, max_debt };
         Some(match algorithm {

@@ -7,7 +7,7 @@ use super::super::Reader;
 use super::fields::Fields;
 use crate::syntax::tree::Node;
 use weir_common::duration::read_duration;
-use weir_limit::{Calendar, Unit};
+use weir_limit::{Calendar, CalendarError, Unit};
 
 impl Reader<'_> {
     pub(super) fn unit(&mut self, fields: &Fields<'_>, text: &str) -> Option<(Unit, u32)> {
@@ -95,31 +95,23 @@ impl Reader<'_> {
             }
         }
         let zone = zone.as_deref().unwrap_or("UTC");
-        let calendar = match unit {
-            Some(unit) => Calendar::new(unit, zone).map_err(|error| error.to_string()),
-            None => Err("only one day, week, month or year follows the calendar".to_owned()),
-        };
-        match calendar {
-            Ok(calendar) => {
+        let key = if fields.get("align").is_some() { "align" } else { "starts" };
+        let (key, error) = match unit.map(|unit| Calendar::new(unit, zone)) {
+            Some(Ok(calendar)) => {
                 let calendar = match starts {
                     Some(node) => self.starts(node, iter::once(calendar))?,
                     None => calendar,
                 };
-                Some(Some(Arc::new(calendar)))
+                return Some(Some(Arc::new(calendar)));
             }
-            Err(error) => {
-                let key = match fields.get("align") {
-                    _ if error.contains("zone") => "time_zone",
-                    None => "starts",
-                    Some(_) => "align",
-                };
-                let help = "calendar windows are `unit: day`, week, month or year, and a \
-                            `time_zone` is an IANA name such as Europe/Berlin";
-                let message = format!("config error, {error}");
-                self.error(fields.position(key), message, &fields.text(key), help);
-                None
-            }
-        }
+            Some(Err(error @ CalendarError::UnknownZone(_))) => ("time_zone", error.to_string()),
+            Some(Err(error)) => (key, error.to_string()),
+            None => (key, "only one day, week, month or year follows the calendar".to_owned()),
+        };
+        let help = "calendar windows are `unit: day`, week, month or year, and a `time_zone` is an IANA name such as \
+                    Europe/Berlin";
+        self.error(fields.position(key), format!("config error, {error}"), &fields.text(key), help);
+        None
     }
 
     /// Reads where in its unit a window starts, of the first calendar that has such a start.

@@ -8,6 +8,7 @@ use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 use granit_parser::{ScalarStyle, Tag};
 
 use super::super::tree::{Style, Value};
+use super::cause::Cause;
 
 /// Accepts any trailing bits, as Go does.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -21,14 +22,15 @@ pub(crate) fn resolve<'a>(
     text: Cow<'a, str>,
     style: ScalarStyle,
     tag: Option<&Tag>,
-) -> Result<(Cow<'a, str>, Style), String> {
+) -> Result<(Cow<'a, str>, Style), (Cause, String)> {
     let Some(tag) = tag else {
         let style = if style == ScalarStyle::Plain { Style::Plain } else { Style::Text };
         return Ok((text, style));
     };
     let tag = tag.suffix_in_namespace("tag:yaml.org,2002:").unwrap_or_default();
     if tag == "binary" {
-        return Ok((Cow::Owned(decode(&text)?), Style::Text));
+        let decoded = decode(&text).map_err(|message| (Cause::Tag, message.to_owned()))?;
+        return Ok((Cow::Owned(decoded), Style::Text));
     }
     let value = Style::Plain.value(&text);
     // Go has unsigned integers too.
@@ -52,16 +54,15 @@ pub(crate) fn resolve<'a>(
         _ => "float",
     };
     let text: String = text.chars().take(80).collect();
-    Err(format!("cannot decode !!{found} `{text}` as a !!{tag}"))
+    Err((Cause::Tag, format!("cannot decode !!{found} `{text}` as a !!{tag}")))
 }
 
 /// Decodes base64; line breaks are ignored.
-fn decode(text: &str) -> Result<String, String> {
+fn decode(text: &str) -> Result<String, &'static str> {
     let encoded: String = text.chars().filter(|c| !matches!(c, '\n' | '\r')).collect();
-    let bytes = BASE64
-        .decode(encoded)
-        .map_err(|_| "!!binary value contains invalid base64 data".to_owned())?;
-    String::from_utf8(bytes).map_err(|_| "!!binary value is not UTF-8 text".to_owned())
+    let bytes =
+        BASE64.decode(encoded).map_err(|_| "!!binary value contains invalid base64 data")?;
+    String::from_utf8(bytes).map_err(|_| "!!binary value is not UTF-8 text")
 }
 
 #[cfg(test)]

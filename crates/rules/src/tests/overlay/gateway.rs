@@ -50,7 +50,7 @@ fn load(rules: &[(&str, &[(&str, &str)])], patches: &str) -> (RuleSet, OverlayRe
 
 #[test]
 fn rules_of_routes_and_of_shared_policies_are_matched() {
-    let shared = "test-namespace/test-policy-1/rule/by-user";
+    let shared = "test-namespace/test-policy-1/rule/0";
     let (rules, report) = load(
         &[
             (

@@ -120,8 +120,8 @@ fn each_error_is_reported_at_its_place() {
             "1:31: error: both `rate_limit` and `rate_limits`",
         ),
         (
-            "patches: [{ match: {}, limit: 1, set: { burst: 1 } }]".into(),
-            "1:31: error: `limit` is `1`",
+            "patches: [{ match: {}, limit: 1.5, set: { burst: 1 } }]".into(),
+            "1:31: error: `limit` is `1.5`",
         ),
         (
             "patches: [{ match: {}, limit: x, set: { detailed_metric: on } }]".into(),

@@ -55,17 +55,18 @@ fn an_error_of_a_key_of_the_rule_is_at_the_patch() {
 }
 
 #[test]
-fn patches_that_fit_only_together_do() {
-    let rules = fitted(
-        RULES,
-        "
-patches:
-- { match: {}, set: { burst: 3 } }
-- { match: {}, set: { algorithm: gcra } }
-",
-    );
-    assert_eq!(limits(&rules)[0], "a: 5 per minute, gcra with a burst of 3");
-    // Where a third one does not, each has to fit what those before it have made of the rule.
+fn each_patch_has_to_fit_what_those_before_it_have_made_of_the_rule() {
+    let [burst, gcra] = ["{ burst: 3 }", "{ algorithm: gcra }"];
+    for ([first, second], limit, failed) in [
+        ([burst, gcra], "a: 5 per minute, gcra with a burst of 5", 1),
+        ([gcra, burst], "a: 5 per minute, gcra with a burst of 3", 0),
+    ] {
+        let patches = format!(
+            "patches:\n- {{ match: {{}}, set: {first} }}\n- {{ match: {{}}, set: {second} }}\n"
+        );
+        let (rules, report) = patched(RULES, &patches);
+        assert_eq!((limits(&rules)[0].as_str(), report.failed_patches), (limit, failed));
+    }
     let (rules, report) = patched(
         RULES,
         "
@@ -195,6 +196,12 @@ fn warnings_of_patched_rules_are_reported() {
         ]
     );
     assert_eq!(limits(&rules)[0], "a: 200000 per minute, sliding_log");
+    let burst =
+        "patches: [{ match: { entries: [{ key: a }] }, set: { algorithm: gcra, burst: 0 } }]";
+    let (_, report) = patched(RULES, burst);
+    assert_eq!(report.failed_patches, 0);
+    let [line] = &lines(&report)[..] else { panic!("{report:?}") };
+    assert!(line.contains("warning: rule 'd.a'") && line.contains("denies everything"), "{line}");
     // The rule as it was delivered has the same one.
     let loaded = load(
         vec![file(

@@ -18,6 +18,7 @@ fn limit(n: u32, algorithm: Algorithm) -> Limit {
         requests_per_unit: n,
         unit: None,
         unit_multiplier: 1,
+        in_days: false,
         charge_denied: false,
         shadow_mode: false,
         algorithm,

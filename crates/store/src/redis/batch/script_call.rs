@@ -10,6 +10,7 @@ use super::increments::{OpenWindows, increment_hits};
 use super::{Decided, Group, PendingCharge, add_one, fail_all, holds_key};
 use crate::redis::codec::numbers::{QUOTA_PASSES, TOGETHER, role};
 use crate::redis::codec::{PlanCodec, Reader, counter_failure, failure, put, read_reservation};
+use crate::redis::refusal::store_error;
 use crate::redis::script::ScriptKind;
 use crate::{Denials, StoreError};
 use weir_limit::{Micros, Plan, Reservation, State};
@@ -239,13 +240,14 @@ impl ScriptCall {
         self.entries.into_iter().flat_map(|entry| entry.charges)
     }
 
-    pub fn answer<'r>(self, reply: &'r [u8], open_windows: &mut OpenWindows) -> Answered<'r> {
+    pub fn answer(self, reply: &[u8], open_windows: &mut OpenWindows) -> Answered {
         let mut reader = Reader(reply);
         let now = reader.wide();
         if let Some(now) = now {
             open_windows.set_time(now);
         }
-        let (mut failures, mut orphans, mut denials) = <(SmallVec<_>, Vec<_>, Denials)>::default();
+        let (mut failed_entries, mut orphans, mut denials) =
+            <(SmallVec<[_; 1]>, Vec<_>, Denials)>::default();
         for entry in self.entries {
             let state = match now {
                 Some(now) => read(self.kind, &entry.charges[0], &mut reader, now),
@@ -268,8 +270,7 @@ impl ScriptCall {
                     for charge in &entry.charges {
                         denials.add(charge.role, charge.denial_where_failed);
                     }
-                    failures.push((failed, entry.charges[0].key.clone()));
-                    fail_all(entry.charges, failed);
+                    failed_entries.push((failed, entry.charges));
                 }
             }
         }
@@ -277,15 +278,25 @@ impl ScriptCall {
             // Nothing was reserved.
             orphans.clear();
         }
-        Answered { failures, message: reader.0, orphans }
+        let message = String::from_utf8_lossy(reader.0);
+        let message = message.trim_end();
+        let fail = |(failed, charges): (StoreError, SmallVec<[PendingCharge; 1]>)| {
+            let failed =
+                if failed == StoreError::Unavailable { store_error(message) } else { failed };
+            let key = charges.first().map(|charge| charge.key.clone()).unwrap_or_default();
+            fail_all(charges, failed);
+            (failed, key)
+        };
+        let failures = failed_entries.into_iter().map(fail).collect();
+        Answered { failures, message: message.to_owned(), orphans }
     }
 }
 
-pub(in super::super) struct Answered<'r> {
+pub(in super::super) struct Answered {
     /// The errors of whole keys, each with its key.
     pub failures: SmallVec<[(StoreError, Box<[u8]>); 1]>,
-    /// Redis's message for the first failure that has no code of its own.
-    pub message: &'r [u8],
+    /// Redis's text of the first failure without a number of its own.
+    pub message: String,
     /// Charges that return what was reserved for requests that were dropped meanwhile, and what was leased too late.
     pub orphans: Vec<PendingCharge>,
 }

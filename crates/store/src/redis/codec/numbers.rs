@@ -65,8 +65,7 @@ pub(in super::super) mod counter_op {
 /// Failures of one key.
 const WRONG_TYPE: u64 = 1;
 const CORRUPT: u64 = 2;
-const OUT_OF_MEMORY: u64 = 3;
-const READ_ONLY: u64 = 4;
+/// An error whose text follows all answers.
 const OTHER: u64 = 5;
 const CLOCK_SKEW: u64 = 6;
 
@@ -81,9 +80,8 @@ pub(super) fn error(code: u64) -> StoreError {
     match code {
         WRONG_TYPE => StoreError::WrongType,
         CORRUPT => StoreError::Corrupt,
-        OUT_OF_MEMORY => StoreError::OutOfMemory,
-        READ_ONLY => StoreError::ReadOnly,
-        OTHER | CLOCK_SKEW => StoreError::Unavailable,
+        CLOCK_SKEW => StoreError::ClockSkew,
+        OTHER => StoreError::Unavailable,
         _ => StoreError::Unavailable,
     }
 }

@@ -41,6 +41,7 @@ use crate::redis::batch::{CommandBatch, Increment, PendingCharge, fail_all};
 use crate::redis::context::RedisContext;
 use crate::redis::log::ConnectionLog;
 use crate::redis::options::Endpoint;
+use crate::redis::refusal::store_error;
 use crate::redis::round_trip::{Redirect, Session};
 
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -162,10 +163,7 @@ impl Driver {
     }
 
     fn not_connected(&mut self, error: &ConnectError) -> State {
-        self.connection.set_down(match error {
-            ConnectError::Replica => StoreError::ReadOnly,
-            _ => StoreError::Unavailable,
-        });
+        self.connection.set_down(error.store_error());
         self.connection.set_tried();
         self.log.not_connected(&error.to_string());
         self.report(ClusterEvent::Disconnected);
@@ -293,7 +291,7 @@ impl Driver {
                 self.log.slow(elapsed, self.slow_after());
             }
             ProbeCause::Refuses(error) => {
-                self.set_down_or_keep(StoreError::Unavailable);
+                self.set_down_or_keep(store_error(&error));
                 self.log.refused(&error);
             }
         }

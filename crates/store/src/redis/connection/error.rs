@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use crate::StoreError;
+use crate::redis::refusal::{store_error, words_of};
+
 const SET_PROXY: &str = "set store.redis.topology to proxy (REDIS_TYPE=PROXY)";
 
 #[derive(Debug, thiserror::Error)]
@@ -23,9 +26,17 @@ pub enum ConnectError {
     #[error("no node reports the slots of the cluster")]
     NoSlots,
     #[error(
-        "{0}: twemproxy closes connections at CLIENT, INFO and TIME; if it is one, {SET_PROXY}"
+        "the server closed the connection at {0} ({1}); behind a proxy such as twemproxy, {SET_PROXY}"
     )]
-    Closed(redis::RedisError),
+    Closed(&'static str, redis::RedisError),
+    #[error("this server's Lua lacks struct: weir needs Redis 6.0 or later, or Valkey")]
+    NoStruct,
+    #[error("the server runs no scripts ({0}): weir needs Redis 6.0 or later, or Valkey")]
+    NoScripts(String),
+    #[error(
+        "the server has no command TIME ({0}): set store.redis.clock = \"caller\", or remove rename-command TIME"
+    )]
+    NoTime(String),
     #[error(
         "TIME has more than a second of microseconds, as that of Envoy's redis_proxy: {SET_PROXY}"
     )]
@@ -48,4 +59,15 @@ pub enum ConnectError {
          and the address of a node, or use Envoy's cluster type envoy.clusters.redis"
     )]
     Redirects,
+}
+
+impl ConnectError {
+    /// Returns the error of charges that wait for the connection.
+    pub fn store_error(&self) -> StoreError {
+        match self {
+            ConnectError::Replica => StoreError::ReadOnly,
+            ConnectError::Redis(error) => store_error(&words_of(error)),
+            _ => StoreError::Unavailable,
+        }
+    }
 }

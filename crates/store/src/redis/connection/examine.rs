@@ -10,6 +10,7 @@ use super::error::ConnectError;
 use super::handshake::needs_login;
 use super::link::{Link, parse_time};
 use crate::redis::key::random_hex;
+use crate::redis::refusal::words_of;
 use weir_limit::Micros;
 
 /// The oldest version: with `SET … KEEPTTL`, and scripts that may read the time before they write.
@@ -24,6 +25,8 @@ pub(in super::super) struct ServerInfo {
     pub max_memory: u64,
     pub policy: String,
     pub time: Option<Micros>,
+    /// The error of a server that does not know `TIME`.
+    pub no_time: Option<String>,
     /// The commands that the user may not run, and `key` if it may not use keys with the prefix.
     pub missing: Vec<String>,
 }
@@ -47,7 +50,9 @@ pub(in super::super) async fn examine(
     }
     add_permission_checks(&mut commands, prefix, false);
     names.extend(PERMISSION_CHECKS);
-    let replies = link.send_all(&commands).await.map_err(closed)?;
+    let no_scripts = check_scripts(link).await?;
+    let replies =
+        link.send_all(&commands).await.map_err(|error| closed("CLIENT, INFO or TIME", error))?;
     let replies: Vec<RedisResult<Value>> =
         replies.into_iter().skip(2).map(Value::extract_error).collect();
     let missing = missing_permissions(&names, &replies);
@@ -61,6 +66,9 @@ pub(in super::super) async fn examine(
         Some(Ok(info)) => from_redis_value_ref(info).unwrap_or_default(),
         _ => String::new(),
     };
+    // One that is renamed. Without the right to it, it is among the missing permissions.
+    let no_time = time.and_then(|time| time.as_ref().err());
+    let no_time = no_time.filter(|error| error.code() == Some("ERR")).map(words_of);
     let time = match time {
         Some(Ok(reply @ Value::Array(_))) => {
             Some(parse_time(reply).ok_or(ConnectError::WrongTime)?)
@@ -75,6 +83,7 @@ pub(in super::super) async fn examine(
         max_memory: field("maxmemory").parse().unwrap_or(0),
         policy: field("maxmemory_policy").to_owned(),
         time,
+        no_time,
         missing,
     };
     let mut parts = server.version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
@@ -95,7 +104,22 @@ pub(in super::super) async fn examine(
     if !is_node && field("role") == "slave" {
         return Err(ConnectError::Replica);
     }
-    Ok(server)
+    no_scripts.map_or(Ok(server), |error| Err(ConnectError::NoScripts(error)))
+}
+
+/// Whether scripts have what those of weir begin with. Fakes of Redis lack it, and may answer the rest as a cluster does.
+const HAS_STRUCT: &str = "\
+    if pcall(function() return struct.pack end) then return 1 end
+    return 0";
+
+/// Checks that a server's scripts are like those of Redis. Returns the error of a server that knows none.
+async fn check_scripts(link: &mut Link) -> Result<Option<String>, ConnectError> {
+    match link.query::<Value>(cmd("EVAL").arg(HAS_STRUCT).arg(0)).await {
+        Ok(Value::Int(0)) => Err(ConnectError::NoStruct),
+        Err(error) if error.is_connection_dropped() => Err(closed("EVAL", error)),
+        Err(error) if error.code() == Some("ERR") => Ok(Some(words_of(&error))),
+        _ => Ok(None),
+    }
 }
 
 /// Checks that a server is no node of a cluster. `claims_one`: it reports that it is.
@@ -104,16 +128,16 @@ async fn check_no_cluster(link: &mut Link, claims_one: bool) -> Result<(), Conne
     match slots {
         Ok(Value::Array(_)) => Err(ConnectError::Cluster),
         Err(error) if error.code() == Some("NOPERM") && claims_one => Err(ConnectError::Cluster),
-        Err(error) if error.is_connection_dropped() => Err(closed(error)),
+        Err(error) if error.is_connection_dropped() => Err(closed("CLUSTER SLOTS", error)),
         _ if claims_one => Err(ConnectError::NoSlotsOfProxy),
         _ => Ok(()),
     }
 }
 
-/// Returns why a server closed the connection at what weir asks it first.
-fn closed(error: RedisError) -> ConnectError {
+/// Returns the error of commands at which a server may have closed the connection.
+fn closed(commands: &'static str, error: RedisError) -> ConnectError {
     match error.is_connection_dropped() {
-        true => ConnectError::Closed(error),
+        true => ConnectError::Closed(commands, error),
         false => error.into(),
     }
 }

@@ -70,6 +70,9 @@ async fn connect_to(
         }
         let server = examine(&mut connection, may_be_replica, &options.prefix).await?;
         shared.log.permissions(&endpoint, &options.prefix, &server.missing);
+        if let (Some(error), Clock::Server) = (server.no_time, options.clock) {
+            return Err(ConnectError::NoTime(error));
+        }
         if let Some(theirs) = server.time
             && matches!(options.clock, Clock::Caller)
         {

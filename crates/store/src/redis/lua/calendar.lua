@@ -30,7 +30,6 @@ algorithms[NUMBER] = {
         return
       end
     end
-    reason = reason or "weir's clock and Redis's are too far apart for its calendar"
     local FAILURES, CLOCK_SKEW = 2 ^ 32 - 16, 6
     return FAILURES + CLOCK_SKEW
   end,

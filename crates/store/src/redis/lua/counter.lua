@@ -35,19 +35,13 @@ local function rare_case(key, op, p, window, ttl, new, hits, times, n, taken)
   -- Declared again: locals cost less than upvalues, which each call would create.
   local LOOK, TAKE, ADMIT, UNDO, SETTLE = 0, 1, 2, 4, 5
   local STATES, FAILURES, STEP, CORRUPT, floor = 2 ^ 53, 2 ^ 54, 4, 2, math.floor
+  -- Returns the number of an error, and Redis's message for one that has none of its own.
   local function failed(reply)
-    local WRONG_TYPE, OUT_OF_MEMORY, READ_ONLY, OTHER = 1, 3, 4, 5
-    local text, code = reply.err, OTHER
-    if text:find('WRONGTYPE', 1, true) then
-      code = WRONG_TYPE
-    elseif text:find('not an integer', 1, true) or text:find('overflow', 1, true) then
-      code = CORRUPT
-    elseif text:find('OOM', 1, true) then
-      code = OUT_OF_MEMORY
-    elseif text:find('READONLY', 1, true) then
-      code = READ_ONLY
-    end
-    return FAILURES + code * STEP
+    local FAILURES, STEP, WRONG_TYPE, CORRUPT, OTHER = 2 ^ 54, 4, 1, 2, 5
+    local text = reply.err
+    if text:find('WRONGTYPE', 1, true) then return FAILURES + WRONG_TYPE * STEP end
+    if text:find('not an integer', 1, true) or text:find('overflow', 1, true) then return FAILURES + CORRUPT * STEP end
+    return FAILURES + OTHER * STEP, text
   end
   local old
   if op == TAKE then
@@ -121,7 +115,7 @@ local function rare_case(key, op, p, window, ttl, new, hits, times, n, taken)
 end
 
 local ADMIT, REFUND, UNDO, SETTLE = 2, 3, 4, 5
-local out, i, last = { t }, 0, #args
+local out, i, last, reason = { t }, 0, #args, nil
 while at <= last do
   local p, op, count, window, ttl
   p, op, count, at = read('<I7BB', args, at)
@@ -139,7 +133,8 @@ while at <= last do
       if type(new) == 'number' and new - hits > low and new <= high then
         out[i + 1] = new - hits
       else
-        out[i + 1] = rare_case(key, op, p, window, ttl, new, hits)
+        local number, text = rare_case(key, op, p, window, ttl, new, hits)
+        out[i + 1], reason = number, reason or text
       end
     end
   else
@@ -153,10 +148,13 @@ while at <= last do
       elseif op == UNDO then
         hits, taken, at = read('<I4I7', args, at)
       end
-      out[i + 1] = rare_case(KEYS[i], op, p, window, ttl, nil, hits, times, n, taken)
+      local number, text = rare_case(KEYS[i], op, p, window, ttl, nil, hits, times, n, taken)
+      out[i + 1], reason = number, reason or text
     end
   end
 end
 
+-- Redis's message for the first error that has no number of its own.
+if reason then return struct.pack('<' .. string.rep('I7', i + 1), unpack(out)) .. reason end
 if i == 1 then return struct.pack('<I7I7', t, out[2]) end
 return struct.pack('<' .. string.rep('I7', i + 1), unpack(out))

@@ -99,15 +99,13 @@ for i = 1, count do
   rules[i], at = rule, rule[8]
 end
 
-local FAILURES, CORRUPT = 2 ^ 32 - 16, 2
+-- The failure of an invalid state, and Redis's message for the last error that has no number of its own.
+local INVALID, reason = 2 ^ 32 - 16 + 2, nil
 local function failed(reply)
-  local WRONG_TYPE, OUT_OF_MEMORY, READ_ONLY, OTHER = 1, 3, 4, 5
-  local text = reply.err
-  local code = text:find('WRONGTYPE', 1, true) and WRONG_TYPE
-    or text:find('OOM', 1, true) and OUT_OF_MEMORY
-    or text:find('READONLY', 1, true) and READ_ONLY
-    or OTHER
-  return pack('<I4', FAILURES + code)
+  local FAILURES, WRONG_TYPE, OTHER = 2 ^ 32 - 16, 1, 5
+  if reply.err:find('WRONGTYPE', 1, true) then return pack('<I4', FAILURES + WRONG_TYPE) end
+  reason = reply.err
+  return pack('<I4', FAILURES + OTHER)
 end
 
 local out, i, last = { pack('<I7', t) }, 0, #args
@@ -128,7 +126,7 @@ while at <= last do
     elseif type(state) == 'table' then
       result = failed(state)
     elseif #state ~= 12 or state:byte() ~= LAYOUT then
-      result = pack('<I4', FAILURES + CORRUPT)
+      result = pack('<I4', INVALID)
     else
       local tat, tail = read('<I7I4', state, 2)
       before = (tat + 1) * tick
@@ -173,4 +171,5 @@ while at <= last do
   end
 end
 
+if reason then out[i + 2] = reason end
 return table.concat(out)

@@ -17,11 +17,9 @@ local MAX_EXPIRY = 1000 * 365 * 86400000
 local reason
 
 local function failed(reply)
-  local FAILURES, WRONG_TYPE, OUT_OF_MEMORY, READ_ONLY, OTHER = 2 ^ 32 - 16, 1, 3, 4, 5
+  local FAILURES, WRONG_TYPE, OTHER = 2 ^ 32 - 16, 1, 5
   local text = reply.err
   if text:find('WRONGTYPE', 1, true) then return FAILURES + WRONG_TYPE end
-  if text:find('OOM', 1, true) then return FAILURES + OUT_OF_MEMORY end
-  if text:find('READONLY', 1, true) then return FAILURES + READ_ONLY end
   reason = reason or text
   return FAILURES + OTHER
 end

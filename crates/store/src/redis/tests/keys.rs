@@ -40,8 +40,8 @@ fn foreign_values_fail_only_their_own_key() {
             assert!(failed("good").await.is_ok_and(|decision| decision.allowed));
         }
         let failed = &store.counts().failed;
-        assert_eq!(failed[0].load(Ordering::Relaxed), 3);
-        assert_eq!(failed[1].load(Ordering::Relaxed), 12);
+        assert_eq!(failed[StoreError::WrongType as usize].load(Ordering::Relaxed), 3);
+        assert_eq!(failed[StoreError::Corrupt as usize].load(Ordering::Relaxed), 12);
     });
 }
 

@@ -262,7 +262,7 @@ fn a_server_of_another_topology_is_refused_with_the_setting() {
             ),
             (
                 proxies[1].port(),
-                "if it is one, set store.redis.topology to proxy (REDIS_TYPE=PROXY)",
+                "a proxy such as twemproxy, set store.redis.topology to proxy (REDIS_TYPE=PROXY)",
             ),
             (
                 cluster.masters[1].port(),

@@ -98,3 +98,25 @@ fn reconnects_with_the_last_good_certificates_and_with_renewed_ones() {
         assert_ne!(certificates.certificates.read().unwrap(), last_good);
     });
 }
+
+/// As `openssl req -x509` makes it.
+#[test]
+fn a_self_signed_certificate_is_its_own_ca() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let mut params = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = rcgen::KeyPair::generate().unwrap();
+    std::fs::write(path("own"), params.self_signed(&key).unwrap().pem()).unwrap();
+    std::fs::write(path("key"), key.serialize_pem()).unwrap();
+    let lines = vec![
+        format!("tls-cert-file {}", path("own").display()),
+        format!("tls-key-file {}", path("key").display()),
+        "tls-auth-clients no".to_owned(),
+    ];
+    let server = Server::with(Config { tls: true, lines, ..Config::default() });
+    let own = tls(ClientFiles { ca: file(&path("own")), ..ClientFiles::default() });
+    runtime().block_on(async {
+        assert_eq!(ping(&server, "localhost", &own).await.as_deref(), Ok("PONG"));
+    });
+}

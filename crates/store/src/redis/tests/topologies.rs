@@ -222,19 +222,18 @@ fn databases_are_separate() {
     });
 }
 
-/// The server reports an old version, and nothing else.
-#[test]
-fn refuses_a_server_that_is_too_old() {
+/// Starts a server that answers commands by their first word, and closes the connection where there is no reply. Returns
+/// why it is refused.
+fn refused(reply_to: fn(&[String]) -> Option<&'static str>) -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
         let (stream, _) = listener.accept().unwrap();
         let mut client = servers::Client::serve(stream);
         while let Ok(words) = client.command() {
-            let is_info = words[0] == "INFO";
-            let reply = if is_info { "$22\r\nredis_version:5.0.14\r\n\r\n" } else { "+OK\r\n" };
-            if client.reply(reply).is_err() {
-                break;
+            match reply_to(&words) {
+                Some(reply) if client.reply(reply).is_ok() => {}
+                _ => break,
             }
         }
     });
@@ -242,8 +241,62 @@ fn refuses_a_server_that_is_too_old() {
         let options = options(local(port));
         let Topology::Single(endpoint) = &options.topology else { unreachable!() };
         let mut connection = handshake::connect(&options.access, endpoint).await.unwrap();
-        let refused =
-            examine::examine(&mut connection, false, "weir:").await.unwrap_err().to_string();
-        assert_eq!(refused, "redis 5.0.14 is too old: weir needs 6.0 or later");
+        examine::examine(&mut connection, false, "weir:").await.unwrap_err().to_string()
+    })
+}
+
+/// The server reports an old version, and nothing else.
+#[test]
+fn refuses_a_server_that_is_too_old() {
+    let too_old = refused(|words| {
+        Some(if words[0] == "INFO" { "$22\r\nredis_version:5.0.14\r\n\r\n" } else { "+OK\r\n" })
+    });
+    assert_eq!(too_old, "redis 5.0.14 is too old: weir needs 6.0 or later");
+}
+
+/// Fakes in tests of other programs answer `CLUSTER SLOTS`, or close the connection at `INFO`.
+#[test]
+fn refuses_a_server_with_other_scripts_for_what_they_are() {
+    let no_struct = "this server's Lua lacks struct: weir needs Redis 6.0 or later, or Valkey";
+    let fake = refused(|words| {
+        Some(match &*words[0] {
+            "EVAL" => ":0\r\n",
+            "CLUSTER" => "*0\r\n",
+            _ => "+OK\r\n",
+        })
+    });
+    assert_eq!(fake, no_struct);
+    let closing = refused(|words| Some(":0\r\n").filter(|_| words[0] == "EVAL"));
+    assert_eq!(closing, no_struct);
+    let none = refused(|words| {
+        Some(if words[0] == "CLUSTER" || words[0] == "EVAL" {
+            "-ERR unknown command\r\n"
+        } else {
+            "+OK\r\n"
+        })
+    });
+    assert!(none.starts_with("the server runs no scripts (ERR unknown command): "), "{none}");
+    // What was seen, and not what it may be.
+    let at_info = refused(|words| Some(":1\r\n").filter(|_| words[0] == "EVAL"));
+    assert!(
+        at_info.starts_with("the server closed the connection at CLIENT, INFO or TIME ("),
+        "{at_info}"
+    );
+    let at_eval = refused(|_| None);
+    assert!(at_eval.starts_with("the server closed the connection at EVAL ("), "{at_eval}");
+}
+
+#[test]
+fn names_the_setting_of_a_server_without_time() {
+    let server = Server::configured(&["rename-command TIME \"\""]);
+    runtime().block_on(async {
+        let context = |clock| RedisContext::new(Options { clock, ..options(single(&server)) });
+        let target = Target::Server(Endpoint::Tcp("127.0.0.1".into(), server.port()));
+        let error = target.connect(&context(Clock::Server)).await.unwrap_err().to_string();
+        assert!(error.contains("has no command TIME (ERR unknown command"), "{error}");
+        assert!(error.contains("store.redis.clock = \"caller\""), "{error}");
+        assert!(target.connect(&context(Clock::Caller)).await.is_ok());
+        let store = connected(Options { clock: Clock::Caller, ..options(single(&server)) }).await;
+        assert!(try_take(&store, "a", &plan(1, Unit::Day)).await.is_ok());
     });
 }

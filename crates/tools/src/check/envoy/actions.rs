@@ -89,6 +89,20 @@ pub(super) fn unknown<'n>(action: &'n Node<'_>) -> (String, &'n str, String) {
     (why, name, help.unwrap_or_else(all))
 }
 
+/// The entry of an action of the Thrift filter; none if the filter does not know it. Keys of constants are fixed there,
+/// and so are their values.
+pub(super) fn thrift_entry(action: &Node<'_>, clusters: &Values) -> Option<SentEntry> {
+    for (name, key) in [("generic_key", "generic_key"), ("header_value_match", "header_match")] {
+        if let Some(action) = get(action, name) {
+            let value = text(action, "descriptor_value").to_owned();
+            return Some((key.to_owned(), Values::OneOf(vec![value])));
+        }
+    }
+    let known = ["source_cluster", "destination_cluster", "request_headers", "remote_address"];
+    known.iter().find_map(|name| get(action, name))?;
+    entry(action, clusters).map(|(entry, _)| entry)
+}
+
 /// The entry of an action, and whether it is omitted where its source is absent. If not, the whole
 /// descriptor is.
 fn entry(action: &Node<'_>, clusters: &Values) -> Option<(SentEntry, bool)> {

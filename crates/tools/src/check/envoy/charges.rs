@@ -1,10 +1,12 @@
-//! Finds items of `rate_limits` that charge another key at the end of a stream than the one that its start asks about.
+//! Finds items of `rate_limits` that charge another key at the end of a stream than the one that its start asks about, that
+//! charge twice, or that may charge nothing.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use super::Findings;
 use super::actions::written_entry;
-use super::nodes::{get, is_true, list, text};
+use super::nodes::{get, is_true, list, path, text};
 use weir_rules::tree::Node;
 
 /// What an action sends: a constant, and whether its condition must match; none for what a request decides.
@@ -53,6 +55,40 @@ pub(super) fn check(items: &[Node<'_>], findings: &mut Findings) {
                 report(action, asked, difference, findings);
             }
         }
+    }
+}
+
+/// Reports an item that charges what another one of a request charges at the same time.
+pub(super) fn check_twice(
+    domain: &str,
+    item: &Node<'_>,
+    charged: &mut HashSet<u64>,
+    findings: &mut Findings,
+) {
+    let is_look = path(item, &["hits_addend", "number"]).and_then(Node::text) == Some("0");
+    let varies = ["limit", "disable_key"].iter().any(|field| get(item, field).is_some());
+    let mut hasher = DefaultHasher::new();
+    (domain, is_true(item, "apply_on_stream_done")).hash(&mut hasher);
+    // The TCP filter has entries.
+    get(item, "actions").or_else(|| get(item, "entries")).hash(&mut hasher);
+    if !is_look && !varies && !charged.insert(hasher.finish()) {
+        let message = "this descriptor is sent twice, so each request is charged twice";
+        let help = "remove one of the two items, or of two filters with the same domain and stage";
+        findings.add_once(item.position, message, "", help);
+    }
+}
+
+/// Reports an item at the start of requests whose `hits_addend` may have no number.
+pub(super) fn check_hits(item: &Node<'_>, findings: &mut Findings) {
+    let Some(hits) = path(item, &["hits_addend", "format"]) else { return };
+    // An expression can have a default. What takes another argument may be absent.
+    let may_be_absent = |format: &str| format.contains('(') && !format.starts_with("%CEL(");
+    if hits.text().is_some_and(may_be_absent) && !is_true(item, "apply_on_stream_done") {
+        let message = "Envoy ignores this item where `hits_addend` has no number, and does not ask weir if no \
+                       other item is left";
+        let help = "write an expression with a default: `%CEL('x-cost' in request.headers ? \
+                    request.headers['x-cost'] : '1')%`";
+        findings.add_once(hits.position, message, "", help);
     }
 }
 

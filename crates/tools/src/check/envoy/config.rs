@@ -3,10 +3,11 @@
 use std::collections::{HashMap, HashSet};
 
 use super::Findings;
-use super::actions::fixed;
 use super::filter::{EnvoyConfig, FILTER_TYPE, Filter, Sent, stage};
+use super::network;
 use super::nodes::{get, has_type, is_true, list, path, text, walk};
 use super::routes::Routes;
+use super::service::{Clusters, check_denials};
 use weir_rules::tree::{Content, Node};
 use weir_rules::{Rule, RuleSet};
 
@@ -18,6 +19,7 @@ impl<'n, 'a> EnvoyConfig<'n, 'a> {
         let reserving = rules.rules().filter(|rule| rule.reserve.is_some());
         let mut config = EnvoyConfig {
             route_configs: HashMap::new(),
+            clusters: Clusters::default(),
             extensions: HashMap::new(),
             runtime_zeros: HashSet::new(),
             rules,
@@ -29,6 +31,7 @@ impl<'n, 'a> EnvoyConfig<'n, 'a> {
                 if get(node, "virtual_hosts").is_some() && !name.is_empty() {
                     config.route_configs.entry(name).or_default().push((place.dump, node));
                 }
+                config.clusters.add(node);
                 if has_type(node, "core.v3.TypedExtensionConfig") {
                     config
                         .extensions
@@ -52,8 +55,13 @@ impl<'n, 'a> EnvoyConfig<'n, 'a> {
             if get(node, "http_filters").is_some() {
                 is_complete &= self.connection_manager(node, place.dump, findings, sent);
             }
-            if has_type(node, "filters.network.ratelimit.v3.RateLimit") {
-                network_filter(node, findings, sent);
+            if network::is_tcp(node) {
+                network::tcp(node, findings, sent);
+                self.clusters.check(node, findings);
+            }
+            for filter in network::thrift_filters(node) {
+                is_complete &= network::thrift(node, filter, findings, sent);
+                self.clusters.check(filter, findings);
             }
         });
         is_complete
@@ -67,6 +75,10 @@ impl<'n, 'a> EnvoyConfig<'n, 'a> {
         sent: &mut Vec<Sent>,
     ) -> bool {
         let filters = self.filters(manager);
+        for filter in &filters {
+            self.clusters.check(filter.config, findings);
+            check_denials(filter.config, findings);
+        }
         let route_config = get(manager, "route_config").or_else(|| {
             let name = path(manager, &["rds", "route_config_name"])?.text()?;
             let known = self.route_configs.get(name)?;
@@ -101,6 +113,7 @@ impl<'n, 'a> EnvoyConfig<'n, 'a> {
         let has_key = path(config, &["filter_enabled", "runtime_key"]).is_some();
         Some(Filter {
             name: text(node, "name"),
+            config,
             domain: text(config, "domain"),
             domain_position: get(config, "domain").unwrap_or(config).position,
             stage: stage(config),
@@ -108,22 +121,6 @@ impl<'n, 'a> EnvoyConfig<'n, 'a> {
             is_disabled: is_true(node, "disabled"),
             is_off: is_off && !has_key,
         })
-    }
-}
-
-/// Adds what a TCP filter sends.
-fn network_filter(node: &Node<'_>, findings: &Findings, sent: &mut Vec<Sent>) {
-    for descriptor in list(node, "descriptors") {
-        let entries = list(descriptor, "entries").iter();
-        let entries =
-            entries.map(|entry| (text(entry, "key").to_owned(), fixed(text(entry, "value"))));
-        sent.push(Sent {
-            domain: text(node, "domain").to_owned(),
-            entries: entries.collect(),
-            has_limit: get(descriptor, "limit").is_some(),
-            is_shared: false,
-            origin: findings.origin(descriptor.position),
-        });
     }
 }
 

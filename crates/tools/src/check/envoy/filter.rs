@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::actions::SentEntry;
 use super::nodes::text;
+use super::service::Clusters;
 use weir_rules::tree::Node;
 use weir_rules::{Origin, Position, RuleSet};
 
@@ -25,6 +26,7 @@ pub(super) const FILTER_TYPE: &str = "filters.http.ratelimit.v3.RateLimit";
 pub(super) struct Filter<'n, 'a> {
     /// The key of its configuration in `typed_per_filter_config`.
     pub name: &'n str,
+    pub config: &'n Node<'a>,
     pub domain: &'n str,
     pub domain_position: Position,
     pub stage: &'n str,
@@ -40,6 +42,7 @@ pub(super) struct EnvoyConfig<'n, 'a> {
     /// Route configurations by name, for connection managers that get them over RDS; each with the dump that it
     /// is in.
     pub route_configs: HashMap<&'n str, Vec<(usize, &'n Node<'a>)>>,
+    pub clusters: Clusters<'n>,
     /// The configurations of filters that are kept separately (ECDS), by name.
     pub extensions: HashMap<&'n str, &'n Node<'a>>,
     /// The keys of the static runtime layers that are 0.

@@ -25,7 +25,7 @@ impl<'a> EnvoyFile<'a> {
         for document in Documents::new(&file.text) {
             match document {
                 Ok(root) => parsed.documents.extend(root.map(unwrapped)),
-                Err(SyntaxError { line, column, message }) => {
+                Err(SyntaxError { line, column, message, .. }) => {
                     parsed.is_whole = false;
                     let message = format!("the Envoy configuration is not YAML or JSON: {message}");
                     let position = Some(Position::in_text(line, column));

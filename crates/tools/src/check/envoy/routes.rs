@@ -30,11 +30,11 @@ pub(super) struct Routes<'c, 'n, 'a> {
     items: BTreeMap<Position, HostItem<'n>>,
     /// The items that were sent, by place, domain and entries.
     seen: BTreeSet<(Position, String, String)>,
+    /// What the route charges so far.
+    charged: HashSet<u64>,
     /// The lists of filters and `typed_per_filter_config` whose charges are checked, by their first items.
     charges: BTreeMap<Position, &'n [Node<'a>]>,
     reservations: Reservations<'n, 'a>,
-    /// The places of actions that are reported.
-    reported: BTreeSet<Position>,
     /// Whether there is Envoy's local rate limit, which uses the same items.
     has_local: bool,
     is_complete: bool,
@@ -67,9 +67,9 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
             asking: BTreeSet::new(),
             items: BTreeMap::new(),
             seen: BTreeSet::new(),
+            charged: HashSet::new(),
             charges: BTreeMap::new(),
             reservations: Reservations::default(),
-            reported: BTreeSet::new(),
             has_local: false,
             is_complete: true,
         }
@@ -106,6 +106,7 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
                     configs: Vec::new(),
                 };
                 for configs in configs(route_config, host, route, action) {
+                    self.charged.clear();
                     used.configs = configs;
                     (0..self.filters.len()).for_each(|index| self.route(index, &used, sent));
                     let place = Place { manager, route, configs: &used.configs };
@@ -198,6 +199,7 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
         }
         for item in items {
             let effort = size(item, &route.clusters).saturating_mul(VALUE_EFFORT);
+            let effort = effort.saturating_add(item.size() as usize);
             if !self.findings.spend(item.position, effort) {
                 return;
             }
@@ -215,13 +217,18 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
             if reserves {
                 self.reservations.add(domain, item);
             }
-            if let Some(header) = exact_path(item)
-                && self.reported.insert(header.position)
-            {
+            if !by_stage {
+                charges::check_hits(item, self.findings);
+            }
+            // A reservation that is made twice is one.
+            if !reserves {
+                charges::check_twice(domain, item, &mut self.charged, self.findings);
+            }
+            if let Some(header) = exact_path(item) {
                 let message =
                     "this compares the path with its query string, which any client can add";
                 let help = "match the path by `prefix` or by `safe_regex`";
-                self.findings.add(header.position, message.to_owned(), "", help);
+                self.findings.add_once(header.position, message, "", help);
             }
             let variants = match descriptors(item, &route.clusters) {
                 Ok(variants) => variants,
@@ -248,11 +255,9 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
 
     /// Reports an action that is not known, once for all routes.
     fn report_unknown(&mut self, action: &Node<'_>) {
-        if self.reported.insert(action.position) {
-            let (why, name, help) = unknown(action);
-            let message = format!("{why}: its item is not compared with the rules");
-            self.findings.add(action.position, message, name, &help);
-        }
+        let (why, name, help) = unknown(action);
+        let message = format!("{why}: its item is not compared with the rules");
+        self.findings.add_once(action.position, &message, name, &help);
     }
 
     /// Reports filters that never ask, and items that no filter uses.
@@ -322,7 +327,7 @@ fn configs<'n, 'a>(
     }
 }
 
-fn clusters(action: &Node<'_>) -> Values {
+pub(super) fn clusters(action: &Node<'_>) -> Values {
     if let Some(cluster) = get(action, "cluster").and_then(Node::text) {
         return Values::OneOf(vec![cluster.to_owned()]);
     }
