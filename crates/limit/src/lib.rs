@@ -117,9 +117,9 @@ impl Limit {
         matches!(&self.algorithm, Algorithm::FixedWindow(window) if window.calendar.is_some())
     }
 
-    /// Returns how many hits are near n, computed with 32-bit floats as in the reference.
+    /// Returns from how many hits on it is nearly used up, computed with 32-bit floats as in the reference.
     pub fn near_threshold(&self, ratio: f32) -> f32 {
-        self.requests_per_unit as f32 * ratio
+        self.capacity() as f32 * ratio
     }
 
     /// Returns whether an advanced state allows hits. Zero hits are a look: denied if the limit is exceeded where

@@ -151,6 +151,20 @@ impl Plan {
         self.limits.iter().all(second)
     }
 
+    /// Returns whether its hits are counted in metrics as the reference counts them, which charges a denied request in
+    /// part: those of a lone window that charges denied hits.
+    #[inline]
+    pub fn counts_as_reference(&self) -> bool {
+        match &*self.limits {
+            [limit] => {
+                limit.charge_denied
+                    && !limit.shadow_mode
+                    && matches!(limit.algorithm, Algorithm::FixedWindow(_))
+            }
+            _ => false,
+        }
+    }
+
     /// Returns whether a denial may be repeated until its wait is over without charging again:
     /// charging would only deny again, and change nothing that decides or is reported.
     pub fn repeats_denials(&self) -> bool {

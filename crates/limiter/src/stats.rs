@@ -12,7 +12,7 @@ use weir_limit::{Decision, Limit, NearLimit, Plan, Source};
 use weir_rules::{Domain, Found, Rule, RuleStats};
 use weir_store::Charge;
 
-/// The hits of a charge that the store decided, split.
+/// The hits of a charge that the store decided.
 pub(super) struct CountedHits<'a> {
     pub charge: &'a Charge<'a>,
     pub decision: &'a Decision,
@@ -20,22 +20,38 @@ pub(super) struct CountedHits<'a> {
     pub limit: &'a Limit,
     near_threshold: f32,
     hits: u64,
-    split: HitSplit,
+    over: u64,
+    near: u64,
 }
 
 impl<'a> CountedHits<'a> {
-    /// Splits the hits by the limit that decided.
+    /// Counts the hits by the limit that decided. `together`: whether the batch is charged as a whole or not at all.
     #[inline]
-    pub fn new(charge: &'a Charge<'a>, decision: &'a Decision, near_ratio: f32) -> CountedHits<'a> {
+    pub fn new(
+        charge: &'a Charge<'a>,
+        decision: &'a Decision,
+        near_ratio: f32,
+        together: bool,
+    ) -> CountedHits<'a> {
         let limit = &charge.plan.limits()[usize::from(decision.limit)];
         let hits = charge.op.charged(decision);
         let near_threshold = limit.near_threshold(near_ratio);
-        let split = split(hits, decision.used_before, limit.requests_per_unit, near_threshold);
-        CountedHits { charge, decision, limit, near_threshold, hits, split }
+        let (mut over, mut near) =
+            split(hits, decision.used_before, limit.capacity(), near_threshold);
+        if !charge.plan.counts_as_reference() || together {
+            // A limit admits hits or it does not, whatever its n: a burst may be below it, or above.
+            let is_within = decision.allowed && decision.would_deny == 0;
+            over = if is_within { 0 } else { hits };
+            near = if is_within { near } else { 0 };
+        } else if decision.source == Source::DeniedLocally {
+            // Without a call to the store, the hits used before are not known.
+            (over, near) = (hits, 0);
+        }
+        CountedHits { charge, decision, limit, near_threshold, hits, over, near }
     }
 
     /// Whether all limits admit the hits, those in shadow mode too.
-    fn is_within(&self) -> bool {
+    pub fn is_within(&self) -> bool {
         self.decision.allowed && self.decision.would_deny == 0
     }
 
@@ -44,33 +60,19 @@ impl<'a> CountedHits<'a> {
         self.decision.allowed && self.decision.would_deny > 0
     }
 
-    fn is_denied_locally(&self) -> bool {
-        self.decision.source == Source::DeniedLocally
-    }
-
     /// The hits beyond the n of the limit that decided, admitted or not.
     pub fn beyond(&self) -> u64 {
-        self.split.over
-    }
-
-    fn over(&self) -> u64 {
-        if self.are_all_over() { self.hits } else { self.split.over }
-    }
-
-    /// Whether all hits are over: without a call to the store, and where a limit in shadow mode denies beside
-    /// the one that decided, the hits used before are not known.
-    fn are_all_over(&self) -> bool {
-        let decided = self.decision.would_deny >> self.decision.limit & 1 > 0;
-        self.is_denied_locally() || self.passes_by_limits() && !decided
+        let before = self.decision.used_before;
+        before.saturating_add(self.hits).saturating_sub(before.max(self.limit.capacity()))
     }
 
     /// Counts the hits over the limit for the limit that denied them, or for those in shadow mode that would have.
     fn add_to_limits(&self, rule: &Rule) {
         if self.passes_by_limits() {
             let limits = (0..16).filter(|at| self.decision.would_deny >> at & 1 > 0);
-            limits.for_each(|at| rule.count_denied(at, self.over()));
+            limits.for_each(|at| rule.count_denied(at, self.over));
         } else {
-            rule.count_denied(self.decision.limit, self.over());
+            rule.count_denied(self.decision.limit, self.over);
         }
     }
 
@@ -79,18 +81,16 @@ impl<'a> CountedHits<'a> {
     #[inline(always)]
     fn add_to(&self, stats: &RuleStats, shadow: bool) {
         add(&stats.total_hits, self.hits);
+        add(&stats.near_limit, self.near);
         if self.is_within() {
-            add(&stats.near_limit, self.split.near);
             return add(&stats.within_limit, self.hits);
         }
-        if self.is_denied_locally() {
+        if self.decision.source == Source::DeniedLocally {
             add(&stats.over_limit_with_local_cache, self.hits);
-        } else if !self.are_all_over() {
-            add(&stats.near_limit, self.split.near);
         }
-        add(&stats.over_limit, self.over());
+        add(&stats.over_limit, self.over);
         if shadow || self.passes_by_limits() {
-            add(&stats.shadow_mode, self.over());
+            add(&stats.shadow_mode, self.over);
         }
     }
 
@@ -136,29 +136,23 @@ pub(super) fn count_errors(answered: &Answered<'_, '_, '_>) {
     }
 }
 
-/// How many hits of a charge are over the limit, and how many near it.
-#[derive(Debug, PartialEq, Eq)]
-struct HitSplit {
-    over: u64,
-    near: u64,
-}
-
-/// Splits hits as the reference does: the counts of both for the same traffic agree.
-fn split(hits: u64, before: u64, limit: u32, near_threshold: f32) -> HitSplit {
+/// Splits hits as the reference does, so that the counts of both for the same traffic agree: how many are over the
+/// limit, and how many near it.
+#[inline]
+fn split(hits: u64, before: u64, limit: u64, near_threshold: f32) -> (u64, u64) {
     // The cast rounds down: above this number of hits, the reference counts further ones as near.
     let near_from = near_threshold as u64;
-    let limit = u64::from(limit);
     let after = before.saturating_add(hits);
     if after > limit {
         if before >= limit {
-            HitSplit { over: hits, near: 0 }
+            (hits, 0)
         } else {
-            HitSplit { over: after - limit, near: limit.saturating_sub(near_from.max(before)) }
+            (after - limit, limit.saturating_sub(near_from.max(before)))
         }
     } else if after > near_from {
-        HitSplit { over: 0, near: if before >= near_from { hits } else { after - near_from } }
+        (0, if before >= near_from { hits } else { after - near_from })
     } else {
-        HitSplit { over: 0, near: 0 }
+        (0, 0)
     }
 }
 
@@ -168,10 +162,6 @@ pub(super) fn add(counter: &AtomicU64, hits: u64) {
         counter.fetch_add(hits, Ordering::Relaxed);
     }
 }
-
-/// The names of limits without one, by their index.
-const INDEXES: [&str; 16] =
-    ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15"];
 
 impl<S> Limiter<S> {
     /// Counts the decision on hits that were charged. Refunds and looks are not counted. `is_charged` is
@@ -223,7 +213,7 @@ impl<S> Limiter<S> {
 /// The limits that admitted hits are near of. Few rules have more than one.
 type NearAdmissions<'a> = SmallVec<[NearAdmission<'a>; 1]>;
 
-/// Returns the limits that are near their n after hits that they admitted.
+/// Returns the limits that are nearly used up after hits that they admitted.
 #[inline]
 fn near<'a>(counted: &CountedHits<'a>) -> NearAdmissions<'a> {
     let CountedHits { charge: Charge { plan, .. }, decision, .. } = *counted;
@@ -242,37 +232,35 @@ fn near<'a>(counted: &CountedHits<'a>) -> NearAdmissions<'a> {
 fn admission<'a>(plan: &'a Plan, near: &NearLimit) -> Option<NearAdmission<'a>> {
     let NearLimit { limit: index, used, reset_after } = *near;
     let limit = plan.limits().get(usize::from(index))?;
-    let name = match &*limit.name {
-        "" if plan.limits().len() > 1 => INDEXES.get(usize::from(index)).unwrap_or(&""),
-        name => name,
-    };
-    let n = limit.requests_per_unit;
-    Some(NearAdmission { limit: plan.limit_id(index), name, used, n, reset_after })
+    let unnamed = (limit.name.is_empty() && plan.limits().len() > 1).then_some(limit);
+    let n = u32::try_from(limit.capacity()).unwrap_or(u32::MAX);
+    let (limit, name) = (plan.limit_id(index), &*limit.name);
+    Some(NearAdmission { limit, name, unnamed, used, n, reset_after })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn split(hits: u64, before: u64, limit: u32, ratio: f32) -> HitSplit {
-        super::split(hits, before, limit, limit as f32 * ratio)
+    fn split(hits: u64, before: u64, limit: u32, ratio: f32) -> (u64, u64) {
+        super::split(hits, before, limit.into(), limit as f32 * ratio)
     }
 
     #[test]
     fn hits_are_split_at_the_limit_and_at_four_fifths_of_it() {
-        assert_eq!(split(7, 15, 20, 0.8), HitSplit { over: 2, near: 4 });
-        assert_eq!(split(1, 15, 20, 0.8), HitSplit { over: 0, near: 0 });
-        assert_eq!(split(3, 15, 20, 0.8), HitSplit { over: 0, near: 2 });
-        assert_eq!(split(2, 17, 20, 0.8), HitSplit { over: 0, near: 2 });
-        assert_eq!(split(5, 20, 20, 0.8), HitSplit { over: 5, near: 0 });
-        assert_eq!(split(1, 0, 0, 0.8), HitSplit { over: 1, near: 0 });
+        assert_eq!(split(7, 15, 20, 0.8), (2, 4));
+        assert_eq!(split(1, 15, 20, 0.8), (0, 0));
+        assert_eq!(split(3, 15, 20, 0.8), (0, 2));
+        assert_eq!(split(2, 17, 20, 0.8), (0, 2));
+        assert_eq!(split(5, 20, 20, 0.8), (5, 0));
+        assert_eq!(split(1, 0, 0, 0.8), (1, 0));
     }
 
     #[test]
     fn large_limits_are_rounded_as_32_bit_floats() {
         // 4 294 967 295 is 2^32 as a 32-bit float; four fifths of it is 3 435 973 836.8, which
         // the next 32-bit float holds as 3 435 973 888.
-        let split = split(u64::from(u32::MAX), 0, u32::MAX, 0.8);
-        assert_eq!(split.near, u64::from(u32::MAX) - 3_435_973_888);
+        let (_, near) = split(u64::from(u32::MAX), 0, u32::MAX, 0.8);
+        assert_eq!(near, u64::from(u32::MAX) - 3_435_973_888);
     }
 }

@@ -40,8 +40,7 @@ impl<S: Store> Limiter<S> {
         decision: &mut RequestDecision<'s>,
     ) -> Result<(), RequestError> {
         let Answered { request, lookup, .. } = *answered;
-        // Whether admitted hits are counted as near a limit.
-        let are_charged = self.top.is_some() && answered.are_charged();
+        let (together, are_charged) = (answered.batch.together, answered.are_charged());
         let RequestDecision { over_limit, statuses } = decision;
         statuses.reserve(lookup.matched.len());
         let (mut over, mut quotas, mut quotas_over) = (false, 0, 0);
@@ -52,7 +51,7 @@ impl<S: Store> Limiter<S> {
                 Decided::Charged(charge, Ok(decision)) => {
                     would_be_over |= matched.passes_by_shadow_mode(decision);
                     let ratio = self.options.near_limit_ratio;
-                    let counted = CountedHits::new(charge, decision, ratio);
+                    let counted = CountedHits::new(charge, decision, ratio, together);
                     let mut status =
                         self.charged_status(lookup.domain, matched, &counted, are_charged);
                     if matched.reserves {
@@ -127,7 +126,10 @@ impl<S: Store> Limiter<S> {
     ) -> Status<'s> {
         let CountedHits { decision, limit, .. } = counted;
         let (mut shadow, mut name) = (false, "");
-        counted.count(domain, matched);
+        // What is taken back because another descriptor is denied was neither within its limit nor over it.
+        if is_charged || !counted.is_within() || counted.charge.op.is_unconditional() {
+            counted.count(domain, matched);
+        }
         if let Some(top) = &self.top {
             self.count_key(top, matched, counted, is_charged);
         }

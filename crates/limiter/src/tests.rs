@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 mod byte_values;
 mod controls;
+mod counts;
 mod denials;
 mod holds;
 mod inspect;

@@ -195,9 +195,10 @@ pub struct TopRow {
 /// A limit at its last admission at or over `near_limit_ratio`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitUsage {
-    /// The name of the limit; of several without names, the index; else empty.
+    /// The name of the limit; of several without names, its text; else empty.
     pub limit: String,
     pub used: u64,
+    /// The most hits that the limit can allow at once: its burst, or its n.
     pub n: u32,
     /// The time until the limit, left alone, is back to its full allowance.
     pub reset_ms: u64,

@@ -2,7 +2,7 @@
 
 use super::Recorded;
 use super::sketch::{Key, Sketch, Snapshot};
-use weir_limit::Micros;
+use weir_limit::{Limit, Micros};
 
 /// The part of the rows that is kept for rows past their reset, which are removed all at once.
 const SPARE_PART: usize = 8;
@@ -20,9 +20,10 @@ pub(super) struct NearKeys {
 /// The last admission of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Near {
-    /// The name of the limit.
+    /// The name of the limit, or its text.
     pub limit: Box<str>,
     pub used: u64,
+    /// The most hits that the limit can allow at once.
     pub n: u32,
     /// When the key was admitted, by the monotonic clock.
     pub at: Micros,
@@ -84,23 +85,30 @@ pub struct NearAdmission<'a> {
     pub limit: u64,
     /// The name of the limit; may be empty.
     pub name: &'a str,
+    /// The limit, to be shown by its text, if it is one of several without a name.
+    pub unnamed: Option<&'a Limit>,
     pub used: u64,
+    /// The most hits that the limit can allow at once.
     pub n: u32,
     pub reset_after: Micros,
 }
 
 impl NearAdmission<'_> {
     fn to_row(self, at: Micros) -> Near {
-        let NearAdmission { name, used, n, reset_after, .. } = self;
-        Near { limit: name.into(), used, n, at, reset: at.saturating_add(reset_after) }
+        let NearAdmission { used, n, reset_after, .. } = self;
+        Near { limit: self.text(), used, n, at, reset: at.saturating_add(reset_after) }
     }
 
     fn update(&self, row: &mut Near, at: Micros) {
-        // A reload may rename a limit.
-        if *row.limit != *self.name {
-            row.limit = self.name.into();
+        // A reload may rename a limit, or change it.
+        if row.n != self.n || self.unnamed.is_none() && *row.limit != *self.name {
+            row.limit = self.text();
         }
         (row.used, row.n, row.at) = (self.used, self.n, at);
         row.reset = at.saturating_add(self.reset_after);
+    }
+
+    fn text(&self) -> Box<str> {
+        self.unnamed.map_or_else(|| self.name.into(), |limit| limit.to_string().into())
     }
 }

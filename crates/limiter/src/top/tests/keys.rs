@@ -112,7 +112,14 @@ fn a_filter_gets_true_values() {
 fn lists_are_ready_for_json() {
     let (top, clock) = top(10, 1);
     clock.advance(7 * SECOND);
-    let limit = NearAdmission { limit: 0, name: "daily", used: 8, n: 10, reset_after: 1_500 };
+    let limit = NearAdmission {
+        limit: 0,
+        name: "daily",
+        unnamed: None,
+        used: 8,
+        n: 10,
+        reset_after: 1_500,
+    };
     record(&top, "ann", 2, Outcome::Admitted(&[limit]));
     let json = serde_json::to_value(top.list(&all(By::Near))).unwrap();
     let entries = serde_json::json!([{"key": "user", "value": "ann"}]);

@@ -6,7 +6,7 @@ use super::*;
 
 /// Records an admission of hits near a limit, with what was used of its n, and its reset.
 fn record_near(top: &Top, user: &str, hits: u64, (used, n, reset_after): (u64, u32, Micros)) {
-    let limit = NearAdmission { limit: 0, name: "", used, n, reset_after };
+    let limit = NearAdmission { limit: 0, name: "", unnamed: None, used, n, reset_after };
     record(top, user, hits, Outcome::Admitted(&[limit]));
 }
 
@@ -46,7 +46,7 @@ fn each_limit_of_a_key_has_a_row() {
     let (top, _) = top(10, 1);
     for (limit, name, used) in [(1, "burst", 5), (2, "daily", 9), (1, "burst", 4), (2, "day", 10)] {
         let (n, reset_after) = (10, SECOND);
-        let limit = NearAdmission { limit, name, used, n, reset_after };
+        let limit = NearAdmission { limit, name, unnamed: None, used, n, reset_after };
         record(&top, "a", 1, Outcome::Admitted(&[limit]));
     }
     record_near(&top, "a", 1, (8, 10, SECOND));
@@ -63,7 +63,7 @@ fn threads_agree_on_the_last_admission() {
     let on = |thread: usize, used| {
         let Aligned(lists) = &top.lists[thread];
         let (limit, n, reset_after) = (0, 10, SECOND);
-        let limit = NearAdmission { limit, name: "", used, n, reset_after };
+        let limit = NearAdmission { limit, name: "", unnamed: None, used, n, reset_after };
         let (domain, entries, outcome) = ("d", &[("user", "a")], Outcome::Admitted(&[limit]));
         let recorded = Recorded { domain, entries, rule: "", hits: 1, outcome };
         top.record_in(&mut lists.lock(), &recorded);

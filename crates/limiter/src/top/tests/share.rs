@@ -97,7 +97,14 @@ async fn each_replica_lists_the_keys_of_all() {
     for (number, top) in replicas.iter().enumerate() {
         record(top, "all", 10, Outcome::Denied);
         record(top, &format!("user {number}"), number as u64 + 1, Outcome::Admitted(&[]));
-        let limit = NearAdmission { limit: 1, name: "daily", used: 8, n: 10, reset_after: SECOND };
+        let limit = NearAdmission {
+            limit: 1,
+            name: "daily",
+            unnamed: None,
+            used: 8,
+            n: 10,
+            reset_after: SECOND,
+        };
         let limit = NearAdmission { used: limit.used + number as u64 % 2, ..limit };
         record(top, "near", 1, Outcome::Admitted(&[limit]));
     }
