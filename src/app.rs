@@ -128,7 +128,8 @@ impl App {
         if is_shared {
             health = health.with_shared_controls();
         }
-        let health = Arc::new(health);
+        let with_resp = !settings.resp.address.is_empty();
+        let health = Arc::new(health.with_listeners(1 + u8::from(with_resp)));
         metrics.add(health.clone());
         let mut options = settings.rule_options();
         options.watched_lists = Some(Arc::new(WatchedLists::new(QUIET_TIME)));

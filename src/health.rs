@@ -145,11 +145,13 @@ impl Health {
         self.update(|state| state.store_lost = !connected);
     }
 
-    /// Records that a listener for requests is going to listen.
-    pub fn opening(&self) {
-        self.update(|state| state.opening += 1);
+    /// Not serving until this many listeners for requests listen.
+    pub fn with_listeners(self, count: u8) -> Health {
+        self.state.send_modify(|state| state.opening = count);
+        self
     }
 
+    /// Records that one of the listeners for requests listens.
     pub fn opened(&self) {
         self.update(|state| state.opening = state.opening.saturating_sub(1));
     }
@@ -296,9 +298,8 @@ mod tests {
 
     #[tokio::test]
     async fn serves_once_its_listeners_listen() {
-        let health = Health::new(false, false);
+        let health = Health::new(false, false).with_listeners(2);
         health.store_answers();
-        (health.opening(), health.opening());
         health.rules_loaded(1);
         health.first_load().await;
         health.opened();

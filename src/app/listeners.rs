@@ -158,7 +158,6 @@ impl Bound {
         serve: impl FnOnce(Bound) -> anyhow::Result<oneshot::Receiver<()>> + Send + 'static,
     ) -> Serving {
         let Opening { mut closed, announced, health, after_first_load } = opening.clone();
-        health.opening();
         Box::pin(async move {
             tokio::select! {
                 biased;

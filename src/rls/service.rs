@@ -355,6 +355,8 @@ pub fn rejection(error: RequestError) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_common::clock::SystemClock;
+    use weir_store::memory::MemoryStore;
 
     #[test]
     fn grpc_timeouts_are_parsed() {
@@ -370,8 +372,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn requests_wait_for_the_first_rules_within_their_timeout() {
         let health = Arc::new(Health::new(true, false));
-        let store =
-            weir_store::memory::MemoryStore::new(weir_common::clock::SystemClock::new(), 1_000);
+        let store = MemoryStore::new(SystemClock::new(), 1_000);
         let limiter = Arc::new(Limiter::new(store, Default::default()));
         let service = RateLimit::new(limiter, Rules::default(), Options::default());
         let waits = async |service: &RateLimit<_>, timeout| {

@@ -407,8 +407,8 @@ impl Loader {
         status.changes = changes.clone();
         drop(status);
         self.metrics.success.inc();
-        self.health.rules_loaded(summary.domains);
         self.log_loaded(source, summary, changes.as_ref());
+        self.health.rules_loaded(summary.domains);
         self.announce(Reloaded::Rules, Ok((summary, changes)));
         free_unused(before);
         Ok(summary)

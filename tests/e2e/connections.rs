@@ -219,8 +219,8 @@ fn an_http_1_client_gets_a_sentence_is_counted_and_logged_once() {
     assert_eq!(weir.said().matches("an HTTP/1 client on the gRPC port").count(), 1);
 }
 
-#[tokio::test]
-async fn a_preface_may_arrive_in_parts_and_other_bytes_are_no_http_1() {
+#[test]
+fn a_preface_may_arrive_in_parts_and_other_bytes_are_no_http_1() {
     let weir = setup().start();
     let mut socket = TcpStream::connect(weir.grpc).unwrap();
     socket.set_nodelay(true).unwrap();

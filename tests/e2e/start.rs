@@ -6,14 +6,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
-use tonic::Request;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
-use weir::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use weir::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 
+use crate::connections::{Answer, framed_request, head, send};
 use crate::support::api::{HIGH_LIMIT, ask, channel, user_request};
 use crate::support::management::{Management, any, config};
 use crate::support::program::Program;
@@ -72,8 +70,8 @@ impl Writer {
     }
 }
 
-#[tokio::test]
-async fn connections_for_requests_are_refused_until_the_rules_are_loaded() {
+#[test]
+fn connections_for_requests_are_refused_until_the_rules_are_loaded() {
     let (grpc, resp) = (free(), free());
     let setup = serving(HIGH_LIMIT)
         .arg("--grpc-address")
@@ -135,12 +133,19 @@ fn with_xds(server: SocketAddr) -> Setup {
     setup.env("CONFIG_GRPC_XDS_SERVER_URL", server.to_string())
 }
 
-/// Sends a request whose timeout only weir knows.
-async fn ask_within(grpc: SocketAddr, timeout: &str) -> Result<RateLimitResponse, tonic::Status> {
-    let mut client = RateLimitServiceClient::new(channel(grpc).await);
-    let mut request = Request::new(user_request());
-    request.metadata_mut().insert("grpc-timeout", timeout.parse().unwrap());
-    client.should_rate_limit(request).await.map(tonic::Response::into_inner)
+/// Sends a request with a timeout that only weir observes.
+async fn ask_within(grpc: SocketAddr, timeout: &str) -> Answer {
+    let socket = tokio::net::TcpStream::connect(grpc).await.unwrap();
+    let (client, connection) = h2::client::handshake(socket).await.unwrap();
+    tokio::spawn(connection);
+    let mut client = client.ready().await.unwrap();
+    let head = head().header("grpc-timeout", timeout);
+    send(&mut client, head, &[framed_request("ann")]).await.unwrap()
+}
+
+fn assert_no_rules(answer: &Answer) {
+    assert_eq!(answer.status.as_deref(), Some("2"));
+    assert_eq!(answer.message, "no%20rate%20limit%20configuration%20loaded");
 }
 
 fn shop() -> Vec<prost_types::Any> {
@@ -157,8 +162,7 @@ async fn requests_wait_for_the_first_rules_of_a_management_server_within_their_t
     let server = Management::start();
     let weir = with_xds(server.address).start_unhealthy();
     server.sotw.next();
-    let error = ask_within(weir.grpc, "50m").await.unwrap_err();
-    assert_eq!(error.message(), "no rate limit configuration loaded");
+    assert_no_rules(&ask_within(weir.grpc, "50m").await);
     let grpc = weir.grpc;
     let waiting = tokio::spawn(async move { ask_within(grpc, "1M").await });
     // Liveness holds meanwhile.
@@ -168,7 +172,7 @@ async fn requests_wait_for_the_first_rules_of_a_management_server_within_their_t
     sleep(Duration::from_millis(100)).await;
     assert!(!waiting.is_finished());
     server.set("1", shop());
-    assert_eq!(waiting.await.unwrap().unwrap().overall_code(), Code::Ok);
+    assert_eq!(waiting.await.unwrap().status.as_deref(), Some("0"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -180,7 +184,6 @@ async fn requests_wait_no_longer_once_the_first_rules_are_rejected() {
     let waiting = tokio::spawn(async move { ask_within(grpc, "1H").await });
     let twice = [shop(), shop()].concat();
     server.rejected("1", twice, "");
-    for asked in [waiting.await.unwrap(), ask_within(grpc, "1H").await] {
-        assert_eq!(asked.unwrap_err().message(), "no rate limit configuration loaded");
-    }
+    assert_no_rules(&waiting.await.unwrap());
+    assert_no_rules(&ask_within(grpc, "1H").await);
 }

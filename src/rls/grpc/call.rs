@@ -19,12 +19,11 @@ use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use http::{Method, Request, Response};
+use http::{Request, Response};
 use tokio::sync::Mutex;
 use tonic::{Code, Status};
 
 use super::fairness::{Outbound, RESPONSE_OVERHEAD_BYTES, ReadScheduler};
-use super::refused::refuse_content_type;
 use super::stats::GrpcStats;
 use super::{Grpc, Limits};
 use crate::net::{ConnectionBudget, Reservation};
@@ -152,11 +151,6 @@ pub(super) fn start<S: Store>(
     respond: SendResponse<Bytes>,
 ) -> CallState {
     let (head, mut body) = request.into_parts();
-    let content_type = head.headers.get(CONTENT_TYPE);
-    if head.method != Method::POST || !content_type.is_some_and(|kind| is_grpc(kind.as_bytes())) {
-        refuse_content_type(shared, &head, respond);
-        return CallState::Done(CallOutcome::Answered);
-    }
     let timeout = head.headers.get("grpc-timeout").and_then(|text| parse_timeout(text.as_bytes()));
     let trace = shared.grpc.sampler.start_call(SHOULD_RATE_LIMIT, &head.headers, &shared.ends);
     let context = &mut Context::from_waker(Waker::noop());
@@ -183,15 +177,6 @@ pub(super) fn start<S: Store>(
         request.reply.outcome = CallOutcome::Reset;
     }
     next
-}
-
-/// Whether a content type is that of gRPC, and not that of gRPC-Web or of messages in JSON.
-pub(super) fn is_grpc(content_type: &[u8]) -> bool {
-    match content_type.strip_prefix(b"application/grpc") {
-        Some([] | [b';', ..]) => true,
-        Some([b'+', codec @ ..]) => !codec.starts_with(b"json"),
-        _ => false,
-    }
 }
 
 /// Answers a request if the store can answer now; else the call waits for the store.

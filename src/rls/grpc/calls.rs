@@ -16,8 +16,9 @@ use h2::server::SendResponse;
 use http::Request;
 
 use super::call::{self, CallContext, CallOutcome, CallState, ClientWait, CompleteRequest};
-use super::refused::refuse_unknown;
+use super::refused::{is_call, refuse_method, refuse_request};
 use super::resets::{ResetCounter, TooManyResets};
+use super::stats::OtherMethod;
 use super::{SHOULD_RATE_LIMIT, tonic_bridge};
 use crate::net::ConnectionHandle;
 use weir_store::Store;
@@ -147,11 +148,15 @@ fn start<S: Store>(
     request: Request<RecvStream>,
     respond: SendResponse<Bytes>,
 ) -> CallState {
-    if request.uri().path() == SHOULD_RATE_LIMIT {
+    let path = request.uri().path();
+    if !is_call(&request) {
+        refuse_request(shared, &request, respond);
+    } else if path == SHOULD_RATE_LIMIT {
         return call::start(shared, request, respond);
-    }
-    if let Some((request, respond)) = refuse_unknown(shared, request, respond) {
+    } else if OtherMethod::of(path).full_name().is_some() {
         tonic_bridge::start(shared, request, respond);
+    } else {
+        refuse_method(shared, &request, respond);
     }
     CallState::Done(CallOutcome::Answered)
 }

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::Grpc;
 use super::connection::shut_down;
-use super::refused::Refused;
+use super::stats::Refused;
 use crate::net::{ConnectionHandle, Stream};
 use weir_store::Store;
 
@@ -55,7 +55,8 @@ impl<S: Store> Grpc<S> {
         if PREFACE.starts_with(start) || !start.first().is_some_and(u8::is_ascii_uppercase) {
             return Some(stream).filter(|_| received > 0);
         }
-        self.stats.refused.note(Refused::Http1, peer, &String::from_utf8_lossy(start));
+        let line = start.split(|byte| *byte == b'\r').next().unwrap_or_default();
+        self.stats.count_refused(Refused::Http1, peer, &String::from_utf8_lossy(line));
         tokio::select! {
             _ = timeout(LINGER, answer(stream)) => {}
             () = handle.evicted() => {}

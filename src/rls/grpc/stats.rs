@@ -1,13 +1,14 @@
-//! Counts and latencies of calls.
+//! Counts and latencies of calls, and what the port cannot serve.
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::refused::RefusedCounts;
 use weir_common::metrics::{
-    Histogram, HistogramSnapshot, MetricFamily, MetricSink, MetricSource, SampleValue,
+    Counter, Histogram, HistogramSnapshot, MetricFamily, MetricSink, MetricSource, SampleValue,
     UNKNOWN_METHOD,
 };
+use weir_common::throttle::Throttles;
 
 /// The bounds of latencies, in microseconds.
 const LATENCY_BOUNDS: &[u64] = &[
@@ -22,6 +23,15 @@ const DURATION: MetricFamily = MetricFamily::histogram(
     "Time from receiving a gRPC request to its response, by method",
     &["method"],
 );
+
+const REFUSED: MetricFamily = MetricFamily::counter(
+    "grpc_refused",
+    "Connections and calls that are not gRPC calls of a served method, by reason",
+    &["reason"],
+);
+
+/// The interval of log lines about one address.
+const REFUSED_LOG_INTERVAL: Duration = Duration::from_secs(3_600);
 
 /// The methods that are served besides ShouldRateLimit, by their paths; all further ones count together.
 const METHODS: [(&str, &str); 8] = [
@@ -44,7 +54,28 @@ pub struct GrpcStats {
     unary: [Histogram; UNARY],
     streams: [AtomicU64; METHODS.len() - UNARY],
     unknown: AtomicU64,
-    pub(super) refused: RefusedCounts,
+    refused: [Counter; Refused::ALL.len()],
+    refused_log: Throttles<(Refused, Option<IpAddr>)>,
+}
+
+/// Why a connection or a call is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Refused {
+    Http1,
+    ContentType,
+    Method,
+}
+
+impl Refused {
+    const ALL: [Refused; 3] = [Refused::Http1, Refused::ContentType, Refused::Method];
+
+    fn reason(self) -> &'static str {
+        match self {
+            Refused::Http1 => "http1",
+            Refused::ContentType => "content_type",
+            Refused::Method => "unknown_method",
+        }
+    }
 }
 
 /// A method other than `ShouldRateLimit`, as an index into [`METHODS`] if it is known.
@@ -70,7 +101,8 @@ impl Default for GrpcStats {
             unary: std::array::from_fn(|_| latencies()),
             streams: std::array::from_fn(|_| AtomicU64::new(0)),
             unknown: AtomicU64::new(0),
-            refused: RefusedCounts::default(),
+            refused: Default::default(),
+            refused_log: Throttles::new(REFUSED_LOG_INTERVAL),
         }
     }
 }
@@ -79,6 +111,30 @@ impl GrpcStats {
     /// Returns how long calls of `ShouldRateLimit` took, in seconds.
     pub fn should_rate_limit(&self) -> HistogramSnapshot {
         self.should_rate_limit.snapshot()
+    }
+
+    /// Counts what is refused, and logs what the client sent.
+    pub(super) fn count_refused(&self, refused: Refused, peer: Option<SocketAddr>, received: &str) {
+        for (_, count) in Refused::ALL.iter().zip(&self.refused).filter(|(of, _)| **of == refused) {
+            count.inc();
+        }
+        let key = (refused, peer.map(|peer| peer.ip()));
+        let Some(suppressed) = self.refused_log.pass(key) else { return };
+        let peer = peer.map(tracing::field::display);
+        match refused {
+            Refused::Http1 => tracing::warn!(
+                peer,
+                received,
+                suppressed,
+                "an HTTP/1 client on the gRPC port: it needs HTTP/2, in Envoy http2_protocol_options"
+            ),
+            Refused::ContentType => {
+                tracing::warn!(peer, received, suppressed, "a call on the gRPC port is not gRPC");
+            }
+            Refused::Method => {
+                tracing::warn!(peer, received, suppressed, "a call of an unknown gRPC method");
+            }
+        }
     }
 
     /// Counts a call that tonic began to answer after `elapsed`.
@@ -114,7 +170,10 @@ impl MetricSource for GrpcStats {
         for (method, count) in durations_counts.chain(others) {
             sink.sample(&[("method", method)], SampleValue::Counter(count));
         }
-        self.refused.collect(sink);
+        sink.family(REFUSED);
+        for (refused, count) in Refused::ALL.iter().zip(&self.refused) {
+            sink.sample(&[("reason", refused.reason())], SampleValue::Counter(count.get()));
+        }
         sink.family(DURATION);
         for (method, times) in &durations {
             sink.sample(&[("method", method)], SampleValue::Histogram(times));

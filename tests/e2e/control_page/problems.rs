@@ -3,6 +3,7 @@
 use super::*;
 use crate::support::redis::Server;
 use crate::support::wait_for;
+use crate::support::weir::Setup;
 
 /// Errors, the first in line 4.
 const WRONG: &str = "\
@@ -68,6 +69,26 @@ fn rejected_rules_are_a_red_line_on_every_view_and_are_announced_once() {
     std::fs::write(&file, RULES).unwrap();
     page.wait_for("!document.querySelector('#problems').checkVisibility()");
     page.wait_for("document.querySelector('#announcement').textContent == 'No problem is left.'");
+    page.check();
+}
+
+#[test]
+fn no_rules_and_no_stream_are_red_lines() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let setup = Setup::new().arg("serve").env("CONFIG_TYPE", "GRPC_XDS_SOTW");
+    let setup = setup.env("CONFIG_GRPC_XDS_SERVER_URL", nobody.to_string());
+    let weir = setup.env("FORCE_START_WITHOUT_INITIAL_CONFIG", "true").start();
+    let Some(mut page) = Page::open(weir, DESK) else { return };
+    page.wait_for("document.querySelectorAll('#problem-rows li').length == 2");
+    let line = page.text("#problem-rows li");
+    assert!(line.starts_with("No rules are loaded: every request gets an error, since "), "{line}");
+    let line = page.text("#problem-rows li + li");
+    assert!(line.starts_with("No stream from the management server: "), "{line}");
+    let critical = "document.querySelectorAll('#problem-rows li.critical').length";
+    assert_eq!(page.browser.evaluate(critical), 2);
+    page.wait_for(
+        "[...document.querySelectorAll('#facts dd')][0].textContent == 'serving; 2\u{a0}problems'",
+    );
     page.check();
 }
 

@@ -105,7 +105,7 @@ fn no_rules_and_no_stream_are_problems_in_the_status_and_in_the_log() {
     let address = nobody();
     let weir = asking(address).env("FORCE_START_WITHOUT_INITIAL_CONFIG", "true").start();
     // They are not due yet.
-    assert_eq!(weir.problems(), []);
+    assert!(weir.problems().is_empty());
     let kinds = || weir.problems().into_iter().map(|(kind, _)| kind).collect::<Vec<_>>();
     wait_for("two problems", || (kinds() == ["no_rules", "xds"]).then_some(()));
     for (_, problem) in weir.problems() {
