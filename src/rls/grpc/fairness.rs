@@ -390,6 +390,28 @@ mod tests {
         assert!(!scheduler.0.lock().is_running, "its task ends with the queue");
     }
 
+    #[tokio::test]
+    async fn turns_of_other_work_are_granted_one_at_a_time() {
+        let (scheduler, log) = (ReadScheduler::default(), Arc::<Mutex<String>>::default());
+        let work = |name| {
+            let (scheduler, log) = (scheduler.clone(), log.clone());
+            tokio::spawn(async move {
+                for _ in 0..3 {
+                    scheduler.next_turn().await;
+                    log.lock().push(name);
+                }
+            })
+        };
+        let (one, two) = (work('a'), work('b'));
+        while !(one.is_finished() && two.is_finished()) {
+            log.lock().push('.');
+            tokio::task::yield_now().await;
+        }
+        let log = log.lock().clone();
+        assert_eq!(log.replace('.', ""), "ababab");
+        assert!(!log.contains("ab") && !log.contains("ba"), "nothing runs in between: {log}");
+    }
+
     fn now_or_never<F: Future>(future: F) -> Option<F::Output> {
         match pin!(future).poll(&mut Context::from_waker(std::task::Waker::noop())) {
             Poll::Ready(output) => Some(output),
