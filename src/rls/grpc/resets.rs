@@ -1,15 +1,8 @@
-//! Counts resets, so that a client that causes them continuously is disconnected.
+//! Counts resets, so that a client that causes them continuously is disconnected: requests that are reset before they are
+//! read, and streams that are reset from here, because of errors, too many streams, or DATA after RST_STREAM.
 //!
-//! A connection has a [`ResetCounter`] for each kind:
-//!
-//! | kind                                         | who counts                      | caused by                                |
-//! | -------------------------------------------- | ------------------------------- | ---------------------------------------- |
-//! | requests that are reset before they are read | `calls`                         | requests that time out during a stall    |
-//! | streams that are reset from here             | [`WrittenResets`], which finds  | DATA after RST_STREAM, more streams than |
-//! |                                              | them among what h2 writes       | `grpc.max_streams`, errors of HTTP/2     |
-//!
-//! A grpc-java client sends HEADERS, RST_STREAM and DATA for a call that times out before it is written. h2's own bound
-//! on what it resets then counts for the life of a connection, so a client with tight deadlines reaches it some day.
+//! grpc-java sends the latter for a call that times out before it is written. h2's own bound counts what h2 resets for the
+//! life of a connection, so a client with tight deadlines reaches it some day.
 
 use tokio::time::Instant;
 
