@@ -15,7 +15,7 @@ const PREFIX_BYTES: usize = 5;
 
 fuzz_target!(|compressed: &[u8]| {
     let prefix = [&[1], &(compressed.len() as u32).to_be_bytes()[..]].concat();
-    let message = Bytes::from([&prefix, compressed].concat());
+    let message = Bytes::from([&prefix[..], compressed].concat());
     let mut inflater = Inflater::new(message, MAX_MESSAGE).expect("one message");
     // 16 KiB of output, or one KiB of input, each.
     let most = MAX_MESSAGE / (12 << 10) + compressed.len() / (1 << 10) + 3;

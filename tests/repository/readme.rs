@@ -115,7 +115,7 @@ fn the_tests_end_at_a_missing_program_that_is_required() {
     program("scripts/install-envoy", "echo bin/envoy");
     program("scripts/install-linters", "");
     program("scripts/install-helm", "");
-    let programs = "cargo cc redis-server nutcracker faketime valgrind python3 curl systemd-analyze envoy compose-spec";
+    let programs = "cargo cc redis-server nutcracker faketime valgrind python3 curl openssl systemd-analyze envoy compose-spec";
     programs.split(' ').for_each(|name| program(&format!("bin/{name}"), "echo 1"));
     program("bin/dirname", "echo scripts");
     program("bin/id", "echo 1000");

@@ -38,6 +38,9 @@ pub(super) trait ConnectionCalls {
     /// Counts streams that were reset from here.
     fn count_resets(&mut self, resets: u32) -> Result<(), TooManyResets>;
 
+    /// Forgives resets, since all that the client has sent is read.
+    fn forgive_resets(&mut self);
+
     /// Starts queued requests and resumes waiting calls, until all wait or no more responses fit.
     fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), TooManyResets>;
 }
@@ -90,6 +93,11 @@ where
 
     fn count_resets(&mut self, resets: u32) -> Result<(), TooManyResets> {
         self.reset_streams.count_resets(resets)
+    }
+
+    fn forgive_resets(&mut self) {
+        self.unread.forgive();
+        self.reset_streams.forgive();
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), TooManyResets> {

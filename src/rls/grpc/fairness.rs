@@ -186,6 +186,7 @@ pub(super) struct Outbound {
     blocked: AtomicBool,
     /// Streams that were reset from here, and are not counted yet.
     resets: AtomicU32,
+    caught_up: AtomicBool,
 }
 
 impl Outbound {
@@ -207,6 +208,13 @@ impl Outbound {
             self.resets.store(0, Ordering::Relaxed);
         }
         resets
+    }
+
+    /// Whether all that the client had sent was read, at some time since the last call.
+    pub fn take_caught_up(&self) -> bool {
+        let caught_up = self.caught_up.load(Ordering::Relaxed);
+        self.caught_up.store(false, Ordering::Relaxed);
+        caught_up
     }
 
     /// Whether the socket did not take all that h2 wrote.
@@ -279,6 +287,9 @@ impl<T: AsyncRead + Unpin> AsyncRead for ThrottledIo<T> {
         let mut limited = (&mut self.io).take(remaining as u64);
         let read = Pin::new(&mut limited).poll_read(cx, buf);
         self.turn.consume(buf.filled().len() - before);
+        if read.is_pending() {
+            self.outbound.caught_up.store(true, Ordering::Relaxed);
+        }
         read
     }
 }
@@ -388,6 +399,28 @@ mod tests {
         assert_eq!(rest.replace('.', ""), "abcabc");
         assert!(rest.as_bytes().windows(2).all(|pair| pair.contains(&b'.')), "{log}");
         assert!(!scheduler.0.lock().is_running, "its task ends with the queue");
+    }
+
+    #[tokio::test]
+    async fn turns_of_other_work_are_granted_one_at_a_time() {
+        let (scheduler, log) = (ReadScheduler::default(), Arc::<Mutex<String>>::default());
+        let work = |name| {
+            let (scheduler, log) = (scheduler.clone(), log.clone());
+            tokio::spawn(async move {
+                for _ in 0..3 {
+                    scheduler.next_turn().await;
+                    log.lock().push(name);
+                }
+            })
+        };
+        let (one, two) = (work('a'), work('b'));
+        while !(one.is_finished() && two.is_finished()) {
+            log.lock().push('.');
+            tokio::task::yield_now().await;
+        }
+        let log = log.lock().clone();
+        assert_eq!(log.replace('.', ""), "ababab");
+        assert!(!log.contains("ab") && !log.contains("ba"), "nothing runs in between: {log}");
     }
 
     fn now_or_never<F: Future>(future: F) -> Option<F::Output> {

@@ -27,20 +27,22 @@ fn header_block(is_first: bool) -> Vec<u8> {
 
 /// Call `number` of a connection, with a body.
 pub fn call(number: u32, body: &[u8]) -> Vec<u8> {
-    let headers = frame(1, 4, 2 * number + 1, &header_block(number == 0));
-    [headers, frame(0, 1, 2 * number + 1, body)].concat()
+    [open_call(number), frame(0, 1, 2 * number + 1, body)].concat()
+}
+
+/// Resets a call.
+pub fn reset(number: u32) -> Vec<u8> {
+    frame(3, 0, 2 * number + 1, &8_u32.to_be_bytes())
 }
 
 /// A call that is reset immediately.
 pub fn reset_call(number: u32, body: &[u8]) -> Vec<u8> {
-    [call(number, body), frame(3, 0, 2 * number + 1, &8_u32.to_be_bytes())].concat()
+    [call(number, body), reset(number)].concat()
 }
 
 /// A call whose client gave it up before it wrote the body, as grpc-java does: the body follows the reset.
 pub fn late_call(number: u32, body: &[u8]) -> Vec<u8> {
-    let stream = 2 * number + 1;
-    let headers = frame(1, 4, stream, &header_block(number == 0));
-    [headers, frame(3, 0, stream, &8_u32.to_be_bytes()), frame(0, 1, stream, body)].concat()
+    [open_call(number), reset(number), frame(0, 1, 2 * number + 1, body)].concat()
 }
 
 /// A call that has no body yet.

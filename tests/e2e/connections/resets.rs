@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::thread;
 
-use super::raw::{Frames, call, frame, late_call, open, open_call, reset_call};
+use super::raw::{Frames, call, frame, late_call, open, open_call, reset, reset_call};
 use super::*;
 
 #[test]
@@ -93,8 +93,7 @@ fn batches(of: impl Fn(u32) -> Vec<u8> + Send + 'static) -> impl Iterator<Item =
 
 #[tokio::test]
 async fn a_client_that_only_resets_is_disconnected() {
-    let ann = framed_request("ann");
-    let resets = batches(move |number| reset_call(number, &ann));
+    let resets = batches(|number| [open_call(number), reset(number)].concat());
     assert_disconnected(setup(), Vec::new(), resets).await;
 }
 
