@@ -25,20 +25,15 @@ pub(super) struct CountedHits<'a> {
 }
 
 impl<'a> CountedHits<'a> {
-    /// Counts the hits by the limit that decided. `together`: whether the batch is charged as a whole or not at all.
+    /// Counts the hits by the limit that decided.
     #[inline]
-    pub fn new(
-        charge: &'a Charge<'a>,
-        decision: &'a Decision,
-        near_ratio: f32,
-        together: bool,
-    ) -> CountedHits<'a> {
+    pub fn new(charge: &'a Charge<'a>, decision: &'a Decision, near_ratio: f32) -> CountedHits<'a> {
         let limit = &charge.plan.limits()[usize::from(decision.limit)];
         let hits = charge.op.charged(decision);
         let near_threshold = limit.near_threshold(near_ratio);
         let (mut over, mut near) =
             split(hits, decision.used_before, limit.capacity(), near_threshold);
-        if !charge.plan.counts_as_reference() || together {
+        if !charge.plan.counts_as_reference() {
             // A limit admits hits or it does not, whatever its n: a burst may be below it, or above.
             let is_within = decision.allowed && decision.would_deny == 0;
             over = if is_within { 0 } else { hits };
@@ -240,8 +235,6 @@ fn admission<'a>(plan: &'a Plan, near: &NearLimit) -> Option<NearAdmission<'a>> 
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     fn split(hits: u64, before: u64, limit: u32, ratio: f32) -> (u64, u64) {
         super::split(hits, before, limit.into(), limit as f32 * ratio)
     }

@@ -40,7 +40,7 @@ impl<S: Store> Limiter<S> {
         decision: &mut RequestDecision<'s>,
     ) -> Result<(), RequestError> {
         let Answered { request, lookup, .. } = *answered;
-        let (together, are_charged) = (answered.batch.together, answered.are_charged());
+        let are_charged = answered.are_charged();
         let RequestDecision { over_limit, statuses } = decision;
         statuses.reserve(lookup.matched.len());
         let (mut over, mut quotas, mut quotas_over) = (false, 0, 0);
@@ -51,7 +51,7 @@ impl<S: Store> Limiter<S> {
                 Decided::Charged(charge, Ok(decision)) => {
                     would_be_over |= matched.passes_by_shadow_mode(decision);
                     let ratio = self.options.near_limit_ratio;
-                    let counted = CountedHits::new(charge, decision, ratio, together);
+                    let counted = CountedHits::new(charge, decision, ratio);
                     let mut status =
                         self.charged_status(lookup.domain, matched, &counted, are_charged);
                     if matched.reserves {

@@ -33,13 +33,28 @@ const LIMITS: [(&str, &str); 14] = [
     ("watched", "rate_limits: [{rate: 3/h, shadow_mode: true}, {rate: 6/d}]"),
 ];
 
+/// What a domain with `charge: together` does not take, and what it has instead.
+const TOGETHER: [(&str, &str); 5] = [
+    (", charge_denied: true, max_debt: 3", ""),
+    (", charge_denied: true, max_debt: 2", ""),
+    (", charge_denied: true", ""),
+    (", charge_denied: false", ""),
+    ("algorithm: concurrency, requests_per_unit: 3", "rate: 3/h"),
+];
+
 /// The most hits that each admits at once.
 const CAPACITIES: [u64; 14] = [2, 6, 4, 3, 7, 4, 4, 5, 5, 5, 5, 3, 4, 6];
 
 /// Rules of the domains `d`, `shadow`, whose rules are in shadow mode, and `together`.
 fn rules() -> RuleSet {
     let domain = |name: &str, setting: &str, flag: &str| {
-        let rules = LIMITS.map(|(key, limit)| format!("  - {{key: {key}, {limit}{flag}}}\n"));
+        let rules = LIMITS.map(|(key, limit)| {
+            let mut limit = limit.to_owned();
+            for (each, together) in TOGETHER.iter().filter(|_| !setting.is_empty()) {
+                limit = limit.replace(each, together);
+            }
+            format!("  - {{key: {key}, {limit}{flag}}}\n")
+        });
         let text = format!("domain: {name}\n{setting}descriptors:\n{}", rules.concat());
         RuleFile { name: format!("{name}.yaml").into(), text: text.into() }
     };

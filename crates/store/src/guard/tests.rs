@@ -108,7 +108,7 @@ async fn a_reset_starts_the_local_count_over_too() {
 
 #[tokio::test]
 async fn each_error_is_answered_by_policy_and_counted() {
-    let plan = plan(7, Unit::Minute);
+    let plan = plan(100, Unit::Minute);
     let entries = [("key", "a")];
     let charges = [charge_of(&entries, &plan, Op::Take(1))];
     for policy in OnStoreFailure::ALL {
@@ -122,7 +122,7 @@ async fn each_error_is_answered_by_policy_and_counted() {
                 (OnStoreFailure::Error, answer) => assert_eq!(answer, Err(kind)),
                 (OnStoreFailure::Allow, Ok(decision)) => {
                     assert!(decision.allowed);
-                    assert_eq!((decision.remaining, decision.reset_after), (7, 0));
+                    assert_eq!((decision.remaining, decision.reset_after), (100, 0));
                     assert_eq!(decision.source, Source::Degraded);
                 }
                 (OnStoreFailure::Deny, Ok(decision)) => {
