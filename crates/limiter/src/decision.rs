@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::lookup::{Lookup, Matched};
 use super::{Options, Request};
-use weir_limit::{Limit, Micros, Op, Plan, ReservationResult, SECOND, Unit};
+use weir_limit::{Algorithm, Limit, Micros, Op, Plan, ReservationResult, SECOND, Unit};
 use weir_rules::{Domain, Metadata, Rule};
 use weir_store::{Answer, Batch, Charge, Key, Role, StoreError};
 
@@ -241,7 +241,11 @@ impl<'s> ShownLimit<'s> {
             requests_per_unit: limit.requests_per_unit,
             unit: limit.unit,
             unit_multiplier: limit.unit_multiplier,
-            burst: limit.refill_time().and_then(|time| Burst::new(limit, time)),
+            // Asked of buckets only: most limits are windows.
+            burst: match limit.algorithm {
+                Algorithm::TokenBucket(_) | Algorithm::Gcra(_) => Burst::new(limit),
+                _ => None,
+            },
         }
     }
 
@@ -259,7 +263,9 @@ impl<'s> ShownLimit<'s> {
 }
 
 impl Burst {
-    fn new(limit: &Limit, time: Micros) -> Option<Burst> {
+    #[cold]
+    fn new(limit: &Limit) -> Option<Burst> {
+        let time = limit.refill_time()?;
         let seconds = u32::try_from(time.div_ceil(SECOND)).unwrap_or(u32::MAX);
         let hits = u32::try_from(limit.capacity()).unwrap_or(u32::MAX);
         Some(Burst { hits, seconds: NonZeroU32::new(seconds)? })

@@ -16,6 +16,9 @@ mod reserving;
 mod series;
 mod top_keys;
 
+#[path = "../../../tests/support/redis.rs"]
+pub(crate) mod servers;
+
 use super::*;
 use weir_common::clock::ManualClock;
 use weir_limit::{Calendar, SECOND, Unit};

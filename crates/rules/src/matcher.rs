@@ -259,6 +259,7 @@ impl MatcherNode {
         Some(matched)
     }
 
+    #[inline(always)]
     fn first_match(&self, key: &str, value: &str) -> Option<Matched<'_>> {
         if self.children.is_empty() {
             return None;

@@ -45,7 +45,7 @@ fn patterns_and_the_rule_of_the_key_match_bytes_and_texts_do_not() {
 fn rules_have_no_characters_that_stand_for_bytes() {
     for value in ["value: \"\u{10ff7f}\"", "value: \"a\u{10ffff}*\"", "values: [\"\u{10ff80}\"]"] {
         let text = format!("domain: d\ndescriptors:\n  - key: user\n    {value}\n    rate: 1/s\n");
-        let file = RuleFile { name: "test.yaml".into(), text: text.into() };
+        let file = RuleFile { name: "test.yaml".into(), text };
         let (_, problems) = RuleSet::compile(&[file], &Options::default(), None);
         let is_named = problems.iter().any(|problem| problem.message.contains("U+10FF7F"));
         assert!(is_named, "{value}: {problems:?}");

@@ -1,9 +1,6 @@
 //! The counters of rules whose hits are not split as the reference splits them: all hits of a descriptor are within or
 //! over, in every store.
 
-#[path = "../../../../tests/support/redis.rs"]
-mod servers;
-
 use proptest::prelude::*;
 use servers::Server;
 use weir_store::Store;
@@ -56,7 +53,7 @@ fn rules() -> RuleSet {
             format!("  - {{key: {key}, {limit}{flag}}}\n")
         });
         let text = format!("domain: {name}\n{setting}descriptors:\n{}", rules.concat());
-        RuleFile { name: format!("{name}.yaml").into(), text: text.into() }
+        RuleFile { name: format!("{name}.yaml"), text }
     };
     let files = [
         domain("d", "", ""),

@@ -49,7 +49,7 @@ fn gateway() -> [RateLimitDescriptor; 2] {
 fn a_limit_and_descriptors_below_it_are_merged_with_a_note() {
     let route = |below: Vec<_>| vec![above(node("route", "route"), below)];
     let [all, each] = gateway();
-    for siblings in [[all.clone(), each.clone()], [each.clone(), all.clone()]] {
+    for siblings in [[all.clone(), each.clone()], [each, all]] {
         let loaded = load(route(siblings.to_vec()));
         assert!(loaded.is_good(), "{}", loaded.render_errors());
         let masked = "d.route_route.masked_remote_address_10.0.0.0/8";
@@ -127,7 +127,7 @@ fn siblings_that_conflict_are_duplicates() {
         ("a limit with a name", vec![one(), named("x")], false),
         ("equal names", vec![named("x"), named("x")], true),
         ("a limit that replaces", vec![one(), replacing.clone()], false),
-        ("a limit that replaces, and children", vec![parent(), replacing.clone()], true),
+        ("a limit that replaces, and children", vec![parent(), replacing], true),
         ("flags of the limit", vec![shadow(one()), parent()], true),
         ("flags of the limit, later", vec![parent(), shadow(one())], true),
         ("a flag on the other", vec![one(), shadow(parent())], false),

@@ -1,14 +1,10 @@
 //! Controls that replicas share in Redis.
 
-#[path = "../../../../../tests/support/redis.rs"]
-mod servers;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use servers::{Server, until};
-
 use crate::controls::{Controls, Draft, Options, PutOptions};
+use crate::tests::servers::{Server, until};
 use weir_store::redis::{Endpoint, Options as StoreOptions, RedisStore, Topology};
 
 /// Returns options with long timeouts: test machines may be busy.
