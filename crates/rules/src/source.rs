@@ -234,7 +234,7 @@ pub struct FoundFiles {
     pub files: Vec<(PathBuf, PathBuf)>,
     /// Why others cannot be read.
     pub problems: Vec<Problem>,
-    /// Others that are not selected, up to [`MAX_SKIPPED`] of each root. Tests and hidden files are not among them.
+    /// Others that are not selected, up to `MAX_SKIPPED` of each root. Tests and hidden files are not among them.
     pub skipped: Vec<PathBuf>,
 }
 
