@@ -42,7 +42,7 @@ use std::time::{Duration, Instant};
 
 /// How long a test waits for anything before it fails. Long, because the machine may be busy; no test
 /// waits longer than it must.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Polls until there is a value. Fails if that takes longer than [`PATIENCE`].
 pub fn wait_for<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
