@@ -266,7 +266,7 @@ proptest! {
                 .filter(|i| allowed && hits > 0 && *i != binding)
                 .filter(|i| only_shadows || !limits[*i].shadow_mode)
                 .map(|i| (i, verdicts[i].used_before + hits))
-                .filter(|(i, used)| *used as f64 / f64::from(limits[*i].requests_per_unit) >= 0.7)
+                .filter(|(i, used)| *used >= (limits[*i].capacity() as f32 * 0.7).ceil() as u64)
                 .map(|(i, used)| {
                     let look = alone[i].clone().charge(Op::Refund(0)).decision;
                     NearLimit { limit: i as u8, used, reset_after: look.reset_after }
