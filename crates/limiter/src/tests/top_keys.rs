@@ -188,7 +188,10 @@ descriptors:
     let mut near: Vec<_> =
         near(&bench).into_iter().map(|(limit, used, n, _)| (limit, used, n)).collect();
     near.sort();
-    assert_eq!(near, [(String::new(), 1, 1), (String::new(), 2, 2), ("1".to_owned(), 2, 2)]);
+    assert_eq!(
+        near,
+        [(String::new(), 1, 1), (String::new(), 2, 2), ("2 per hour".to_owned(), 2, 2)]
+    );
 }
 
 #[test]
