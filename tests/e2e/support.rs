@@ -23,6 +23,7 @@ pub mod messages;
 pub mod model;
 #[path = "../support/openapi.rs"]
 pub mod openapi;
+pub mod pauses;
 pub mod program;
 #[path = "../support/redis.rs"]
 pub mod redis;

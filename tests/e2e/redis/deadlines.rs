@@ -6,6 +6,7 @@ use weir::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateL
 use super::*;
 use crate::support::api::channel;
 use crate::support::load::Load;
+use crate::support::pauses::Pauses;
 use crate::support::redis::Server;
 use crate::support::redis::proxy::Proxy;
 use crate::support::{envoy, http};
@@ -32,9 +33,10 @@ fn envoy_gets_the_answer_of_the_policy_while_redis_is_stalled() {
             let count = |name: &str| envoy.stat(&format!("cluster.backend.ratelimit.{name}"));
             count("error") + count("failure_mode_allowed")
         };
-        // A pause of the machine can exceed 20 ms too, so this is repeated. If weir waited for longer
-        // than its budget, every repetition would fail.
-        let passes = (0..5).any(|_| {
+        // A pause of the machine can exceed 20 ms too, so this is repeated, and fails only without one. If weir
+        // waited for longer than its budget, every repetition would fail.
+        let mut failures = 0;
+        for _ in 0..20 {
             proxy.resume();
             let degraded = format!(r#"weir_store_degraded_charges_total{{policy="{policy}"}}"#);
             wait_for("answers that Redis gave", || {
@@ -44,15 +46,21 @@ fn envoy_gets_the_answer_of_the_policy_while_redis_is_stalled() {
             });
             let (before, degraded_before) = (unanswered(), weir.metric(&degraded));
             proxy.stall();
+            let pauses = Pauses::watch();
             let statuses: Vec<u16> = (0..30).map(|_| ask()).collect();
+            let late = pauses.end();
             let unanswered = unanswered() - before;
             if unanswered == 0 {
                 assert_eq!(statuses, [status; 30], "{policy}");
                 assert!(weir.metric(&degraded) >= degraded_before + 30, "{policy}");
             }
-            unanswered == 0
-        });
-        assert!(passes, "{policy}: Envoy timed out in each of five attempts");
+            println!("{unanswered} of 30 unanswered, {late:?}");
+            failures += usize::from(unanswered > 0 && late.is_never());
+            if unanswered == 0 || failures == 5 {
+                break;
+            }
+        }
+        assert!(failures < 5, "{policy}: Envoy timed out in each of five attempts");
     }
 }
 
@@ -184,8 +192,8 @@ fn occasional_slow_round_trips_fail_no_request() {
         (weir.metric(r#"weir_store_degraded_charges_total{policy="deny"}"#), down)
     };
     let mut seen = Vec::new();
-    // A pause of the machine can exceed the budget of 17 ms too. A budget that is too small fails more
-    // than five times as many requests in each round.
+    // A pause of the machine can exceed the budget of 17 ms too, and fails the requests in its time. A budget that is
+    // too small fails more than five times as many requests in each round.
     for _ in 0..ROUNDS {
         proxy.resume();
         let load =
@@ -193,16 +201,21 @@ fn occasional_slow_round_trips_fail_no_request() {
         std::thread::sleep(Duration::from_millis(500));
         proxy.slow_some(100, Duration::from_millis(5)..Duration::from_millis(15));
         let (slowed, before) = (proxy.slowed(), counts());
+        let pauses = Pauses::watch();
         std::thread::sleep(Duration::from_secs(3));
-        let (slowed, after) = (proxy.slowed() - slowed, counts());
+        let (slowed, after, late) = (proxy.slowed() - slowed, counts(), pauses.end());
         let requests = load.stop().len() as u64;
         let (by_policy, downs) = (after.0 - before.0, after.1 - before.1);
-        println!("{by_policy} of {requests} by policy, {downs} down, {slowed} round trips late");
+        println!(
+            "{by_policy} of {requests} by policy, {downs} down, {slowed} round trips slow, {late:?}"
+        );
         assert!(slowed >= 5, "{slowed} of {requests}");
-        if by_policy * 1_000 < requests && downs == 0 {
+        if (by_policy as f64) < requests as f64 * (0.001 + late.part)
+            && (downs == 0 || !late.is_never())
+        {
             return;
         }
-        seen.push((by_policy, downs));
+        seen.push((by_policy, downs, late));
     }
     panic!("in each round too many were answered by policy, or a connection was down: {seen:?}");
 }
