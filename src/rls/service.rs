@@ -122,12 +122,12 @@ impl<S: Store> RateLimit<S> {
         self.limiter.store().is_immediate()
     }
 
-    /// Decodes a request. Descriptors beyond the allowed number are only counted. `texts` gets those of values that are
-    /// not UTF-8.
+    /// Decodes a request. Descriptors beyond the allowed number are only counted. `texts` gets a copy of a message with
+    /// values that are not UTF-8.
     pub fn decode<'a>(
         &self,
         message: &'a [u8],
-        texts: &'a mut Vec<String>,
+        texts: &'a mut Vec<u8>,
     ) -> Result<RequestView<'a>, DecodeError> {
         RequestView::decode(message, self.limiter.max_descriptors(), texts)
     }

@@ -136,6 +136,10 @@ fn the_tests_end_at_a_missing_program_that_is_required() {
     for missing in ["cannot fetch promtool", "cannot install chromium"] {
         assert!(said.contains(&format!("{missing}: its checks are skipped\n")), "{said}");
     }
+    // Once more at the end, and what another script installs.
+    let end = ["actionlint is missing", "cannot fetch promtool", "cannot install chromium"];
+    let end = end.map(|missing| format!("scripts/test: {missing}: its checks were skipped\n"));
+    assert!(said.ends_with(&end.concat()), "{said}");
     let (code, said) = tests("1");
     assert_eq!(code, Some(1), "{said}");
     let wanted = "promtool: its checks are skipped\nscripts/test: WEIR_REQUIRE_TOOLS=1 needs it: ";

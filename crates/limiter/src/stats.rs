@@ -171,11 +171,13 @@ impl<S> Limiter<S> {
         counted: &CountedHits<'_>,
         is_charged: bool,
     ) {
-        let hits = counted.hits;
+        let CountedHits { charge, decision, hits, .. } = *counted;
         if hits == 0 {
+            if decision.reserved > decision.granted {
+                self.return_hits(top, matched, counted);
+            }
             return;
         }
-        let CountedHits { charge, decision, .. } = counted;
         let is_counted = matches!(decision.source, Source::Store | Source::Leased);
         let near = match is_charged && decision.allowed && is_counted {
             true => near(counted),
@@ -189,6 +191,18 @@ impl<S> Limiter<S> {
         };
         let (domain, entries) = (charge.key.domain, charge.key.entries);
         top.record(&Recorded { domain, entries, rule: matched.path(), hits, outcome });
+    }
+
+    /// Takes the hits that a settlement returned from what is listed as used.
+    #[cold]
+    fn return_hits(&self, top: &Top, matched: &Matched<'_, '_>, counted: &CountedHits<'_>) {
+        let CountedHits { charge: Charge { plan, key, .. }, decision, .. } = *counted;
+        let returned = u64::from(decision.reserved - decision.granted);
+        for (i, limit) in plan.limits().iter().enumerate() {
+            let (id, near) =
+                (plan.limit_id(i as u8), limit.near_threshold(self.options.near_limit_ratio));
+            top.return_hits((key.domain, key.entries, matched.path()), id, returned, near);
+        }
     }
 
     /// Counts hits that a control blocks, or would block but for the global shadow mode.

@@ -175,6 +175,21 @@ impl Top {
         }
     }
 
+    /// Takes hits that were returned from the use of a limit by a key: its domain, entries and rule. Below the threshold
+    /// it is near its limit no longer.
+    pub fn return_hits(
+        &self,
+        (domain, entries, rule): (&str, &[Entry<'_>], &str),
+        limit: u64,
+        hits: u64,
+        near_threshold: f32,
+    ) {
+        let key = self.hasher.key(domain, entries, rule).of_limit(limit);
+        for Aligned(lists) in &self.lists {
+            lists.lock().near.return_hits(&key, hits, near_threshold);
+        }
+    }
+
     /// Returns one list of all threads.
     pub fn list(&self, query: &Query<'_>) -> TopList {
         match query.by {

@@ -224,7 +224,7 @@ impl CompleteRequest {
         &'a mut self,
         shared: &CallContext<S>,
         trace: &RequestTrace,
-        texts: &'a mut Vec<String>,
+        texts: &'a mut Vec<u8>,
     ) -> Result<RequestView<'a>, Status> {
         let _entered = trace.enter();
         let view = read(shared, &self.message, texts)?;
@@ -365,7 +365,7 @@ pub(super) fn announced_length(framed: &[u8], limits: &Limits) -> Result<Option<
 fn read<'a, S: Store>(
     shared: &CallContext<S>,
     framed: &'a [u8],
-    texts: &'a mut Vec<String>,
+    texts: &'a mut Vec<u8>,
 ) -> Result<RequestView<'a>, Status> {
     let length = announced_length(framed, &shared.grpc.limits)?;
     let length = length

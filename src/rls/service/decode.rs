@@ -6,9 +6,9 @@
 #[cfg(test)]
 mod tests;
 
-use std::slice::IterMut;
 use std::str::from_utf8;
 
+use prost::encoding::{WireType, encode_key, encode_varint};
 use smallvec::SmallVec;
 use tracing::Span;
 
@@ -30,9 +30,7 @@ pub struct RequestView<'a> {
     beyond: usize,
     /// The entries of all descriptors, in order.
     entries: SmallVec<[Entry<'a>; 8]>,
-    /// The number of values that are not UTF-8, and the room for the texts of those still to come.
-    encoded: usize,
-    texts: IterMut<'a, String>,
+    /// The bytes of the message with texts in place of values that are not UTF-8; 0 if it has none.
     text_bytes: usize,
     /// The span of the request, if it is recorded.
     span: Option<&'a Span>,
@@ -51,35 +49,22 @@ struct DescriptorHeader {
 pub type Descriptors<'a> = SmallVec<[Descriptor<'a>; 4]>;
 
 impl<'a> RequestView<'a> {
-    /// Decodes a message. Of descriptors beyond `max_descriptors` only the number is kept. `texts` gets those of values
-    /// that are not UTF-8.
+    /// Decodes a message. Of descriptors beyond `max_descriptors` only the number is kept. `texts` gets a copy of a message
+    /// with values that are not UTF-8, which has their texts.
     pub fn decode(
         bytes: &'a [u8],
         max_descriptors: usize,
-        texts: &'a mut Vec<String>,
+        texts: &'a mut Vec<u8>,
     ) -> Result<RequestView<'a>, DecodeError> {
         let mut view = RequestView::default();
-        view.read(bytes, max_descriptors)?;
-        if view.encoded > 0 {
-            view.read_again(bytes, max_descriptors, texts)?;
+        if view.read(bytes, max_descriptors).is_err() {
+            *texts = with_texts(bytes, &PATH_OF_VALUES)?;
+            view = RequestView { text_bytes: texts.capacity(), ..RequestView::default() };
+            view.read(texts, max_descriptors)?;
         }
         Ok(view)
     }
 
-    /// Reads a message once it is known how many texts its values need.
-    #[cold]
-    fn read_again(
-        &mut self,
-        bytes: &'a [u8],
-        max_descriptors: usize,
-        texts: &'a mut Vec<String>,
-    ) -> Result<(), DecodeError> {
-        texts.resize_with(self.encoded, String::new);
-        *self = RequestView { texts: texts.iter_mut(), ..RequestView::default() };
-        self.read(bytes, max_descriptors)
-    }
-
-    #[inline(always)]
     fn read(&mut self, bytes: &'a [u8], max_descriptors: usize) -> Result<(), DecodeError> {
         let mut message = Message::new(bytes);
         while let Some(field) = message.next()? {
@@ -121,32 +106,21 @@ impl<'a> RequestView<'a> {
         Ok(header)
     }
 
-    fn entry(&mut self, mut message: Message<'a>) -> Result<Entry<'a>, DecodeError> {
+    fn entry(&self, mut message: Message<'a>) -> Result<Entry<'a>, DecodeError> {
         let (mut key, mut value) = ("", "");
         while let Some(field) = message.next()? {
             match field.number {
                 1 => key = message.text(field)?,
                 2 => {
-                    let bytes = message.bytes(field)?;
-                    value = match from_utf8(bytes) {
-                        Ok(text) if !value::is_encoded(text) => text,
-                        _ => self.encode(bytes),
-                    };
+                    value = message.text(field)?;
+                    if value::is_encoded(value) && self.text_bytes == 0 {
+                        return Err(NOT_UTF8);
+                    }
                 }
                 _ => message.skip(field)?,
             }
         }
         Ok((key, value))
-    }
-
-    /// Returns the text of a value that is not UTF-8. It is empty while only their number is to be known.
-    #[cold]
-    fn encode(&mut self, value: &[u8]) -> &'a str {
-        self.encoded += 1;
-        let Some(text) = self.texts.next() else { return "" };
-        *text = value::encode(value).into_owned();
-        self.text_bytes += size_of::<String>() + text.capacity();
-        text
     }
 
     /// Records the request below this span.
@@ -182,6 +156,29 @@ impl<'a> RequestView<'a> {
         }
         let RequestView { domain, beyond, hits_addend, span, .. } = *self;
         Request { domain, descriptors, beyond, hits_addend, span, no_settling: None }
+    }
+}
+
+/// The fields that lead from a request to a value: descriptors, their entries, the value.
+const PATH_OF_VALUES: [u32; 3] = [2, 1, 2];
+
+/// Returns a message with the texts of the values at the end of `path`.
+#[cold]
+fn with_texts(bytes: &[u8], path: &[u32]) -> Result<Vec<u8>, DecodeError> {
+    let [number, rest @ ..] = path else { return Ok(value::encode(bytes).into_owned().into()) };
+    let (mut message, mut written) = (Message::new(bytes), Vec::with_capacity(bytes.len()));
+    loop {
+        let before = message.rest;
+        let Some(field) = message.next()? else { return Ok(written) };
+        if field.number == *number {
+            let inner = with_texts(message.bytes(field)?, rest)?;
+            encode_key(*number, WireType::LengthDelimited, &mut written);
+            encode_varint(inner.len() as u64, &mut written);
+            written.extend(inner);
+        } else {
+            message.skip(field)?;
+            written.extend(&before[..before.len() - message.rest.len()]);
+        }
     }
 }
 
@@ -237,6 +234,7 @@ const FOUR_BYTES: u8 = 5;
 
 const TRUNCATED: DecodeError = DecodeError("it ends within a field");
 const WRONG_WIRE_TYPE: DecodeError = DecodeError("a field has the wrong wire type");
+const NOT_UTF8: DecodeError = DecodeError("a domain or a key is not UTF-8");
 
 impl<'a> Message<'a> {
     pub fn new(bytes: &'a [u8]) -> Message<'a> {
@@ -307,7 +305,7 @@ impl<'a> Message<'a> {
     }
 
     pub fn text(&mut self, field: WireField) -> Result<&'a str, DecodeError> {
-        from_utf8(self.bytes(field)?).map_err(|_| DecodeError("a domain or a key is not UTF-8"))
+        from_utf8(self.bytes(field)?).map_err(|_| NOT_UTF8)
     }
 
     pub fn message(&mut self, field: WireField) -> Result<Message<'a>, DecodeError> {

@@ -281,6 +281,44 @@ descriptors:
 }
 
 #[test]
+fn what_a_settlement_returns_is_used_no_longer() {
+    let bench = bench(
+        "domain: d
+descriptors:
+  - key: user
+    rate_limits:
+      - {name: hour, unit: hour, requests_per_unit: 1000}
+      - {name: day, unit: day, requests_per_unit: 800}
+    reserve: {id: call, settle: settle, estimate: 800}
+",
+    );
+    let send = |entries, hits| {
+        let hits_addend = Some(hits);
+        bench.send(&[Descriptor { entries, hits_addend, ..Default::default() }], 0);
+    };
+    let used = || {
+        let mut used: Vec<_> =
+            near(&bench).into_iter().map(|(name, used, n, _)| (name, used, n)).collect();
+        used.sort();
+        used
+    };
+    let settle = |id, hits| send(&[("user", "ann"), ("call", id), ("settle", "")], hits);
+    let of_both = |used| [("day".to_owned(), used, 800), ("hour".to_owned(), used, 1000)];
+    send(&[("user", "ann"), ("call", "1")], 800);
+    assert_eq!(used(), of_both(800));
+    settle("1", 700);
+    assert_eq!(used(), of_both(700)[..1]);
+    send(&[("user", "ann"), ("call", "2")], 100);
+    assert_eq!(used(), of_both(800));
+    settle("2", 0);
+    settle("1", 80);
+    assert_eq!(used(), of_both(700)[..1]);
+    send(&[("user", "ann"), ("call", "3")], 90);
+    settle("3", 95);
+    assert_eq!(used(), [("day".to_owned(), 795, 800)]);
+}
+
+#[test]
 fn what_a_shadow_mode_admits_is_not_denied() {
     let rules = "domain: d
 descriptors:

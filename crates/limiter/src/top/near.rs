@@ -62,6 +62,14 @@ impl NearKeys {
         }
     }
 
+    pub fn return_hits(&mut self, key: &Key<'_>, hits: u64, near_threshold: f32) {
+        let Some(row) = self.sketch.add(key, 0) else { return };
+        row.payload.used = row.payload.used.saturating_sub(hits);
+        if (row.payload.used as f32) < near_threshold {
+            row.payload.reset = 0;
+        }
+    }
+
     #[inline(never)]
     fn insert(&mut self, key: &Key<'_>, recorded: &Recorded<'_>, near: Near) {
         if self.sketch.is_full() && self.inserted >= self.spare {
