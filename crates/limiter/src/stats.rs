@@ -30,18 +30,14 @@ impl<'a> CountedHits<'a> {
     pub fn new(charge: &'a Charge<'a>, decision: &'a Decision, near_ratio: f32) -> CountedHits<'a> {
         let limit = &charge.plan.limits()[usize::from(decision.limit)];
         let hits = charge.op.charged(decision);
-        let as_reference = charge.plan.counts_as_reference();
-        // A window's is its n.
-        let capacity = if as_reference { limit.requests_per_unit.into() } else { limit.capacity() };
+        let capacity = limit.capacity();
         let near_threshold = capacity as f32 * near_ratio;
         let (mut over, mut near) = split(hits, decision.used_before, capacity, near_threshold);
-        if !as_reference {
-            // A limit admits hits or it does not, whatever its n: a burst may be below it, or above.
-            let is_within = decision.allowed && decision.would_deny == 0;
-            over = if is_within { 0 } else { hits };
-            near = if is_within { near } else { 0 };
-        } else if decision.source == Source::DeniedLocally {
-            // Without a call to the store, the hits used before are not known.
+        // A limit admits hits or it does not, whatever its n: a burst may be below it, or above.
+        if decision.allowed && decision.would_deny == 0 {
+            over = 0;
+        } else if !charge.plan.counts_as_reference() || decision.source == Source::DeniedLocally {
+            // Of the reference's limits, too, without a call to the store: the hits used before are not known.
             (over, near) = (hits, 0);
         }
         CountedHits { charge, decision, limit, near_threshold, hits, over, near }

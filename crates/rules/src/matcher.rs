@@ -129,11 +129,18 @@ pub struct Found<'s> {
 pub(crate) struct Matched<'n> {
     pub child: &'n Child,
     pub kind: MatchKind,
-    /// The length of the network with the value; none unless the value was compared as an address.
-    pub network_len: Option<u8>,
-    pub is_ipv4: bool,
-    /// Whether the value is the name of a list beside it, as which the values of that list are counted.
-    pub is_list_name: bool,
+    pub form: ValueForm,
+}
+
+/// What a value is besides a text. It matters for keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ValueForm {
+    Text,
+    /// The name of a list beside it, as which the values of that list are counted.
+    ListName,
+    /// It was compared as an address, with the length of the network that has it.
+    Ipv4(u8),
+    Ipv6(u8),
 }
 
 /// What the key has in place of a value.
@@ -160,13 +167,13 @@ impl<'n> KeyValue<'n> {
 
 impl<'n> Matched<'n> {
     pub fn new(child: &'n Child, kind: MatchKind) -> Matched<'n> {
-        Matched { child, kind, network_len: None, is_ipv4: false, is_list_name: false }
+        Matched { child, kind, form: ValueForm::Text }
     }
 
     /// Returns what the key has in place of the value of an entry; none if it has the value.
     #[inline]
     pub fn key_value(&self, key: &str, value: &str) -> Option<KeyValue<'n>> {
-        match self.kind.is_exact() && self.network_len.is_none() && !self.is_list_name {
+        match self.kind.is_exact() && self.form == ValueForm::Text {
             true => None,
             false => self.other_key_value(key, value),
         }
@@ -176,7 +183,7 @@ impl<'n> Matched<'n> {
     fn other_key_value(&self, key: &str, value: &str) -> Option<KeyValue<'n>> {
         let text = &self.child.text;
         let shares = self.child.flags.share_threshold && !self.kind.is_exact();
-        if self.is_list_name && !shares {
+        if self.form == ValueForm::ListName && !shares {
             return Some(KeyValue::AfterList);
         }
         if shares || self.kind.is_exact() {
@@ -184,11 +191,13 @@ impl<'n> Matched<'n> {
             return Some(KeyValue::Named(pattern.unwrap_or(text)));
         }
         let set = self.child.set.as_ref()?;
-        // Most are counted as they are.
-        if self.is_ipv4 && set.group.v4 == 32 {
-            return None;
-        }
-        let counted = set.group.of(&Network::from_value(value)?, self.network_len?);
+        let len = match self.form {
+            // Most are counted as they are.
+            ValueForm::Ipv4(_) if set.group.v4 == 32 => return None,
+            ValueForm::Ipv4(len) | ValueForm::Ipv6(len) => len,
+            ValueForm::Text | ValueForm::ListName => return None,
+        };
+        let counted = set.group.of(&Network::from_value(value)?, len);
         (!counted.is_text(value)).then_some(KeyValue::Network(counted))
     }
 }
@@ -254,7 +263,9 @@ impl MatcherNode {
     fn child(&self, key: &str, value: &str) -> Option<Matched<'_>> {
         let mut matched = self.first_match(key, value)?;
         if let Some(sets) = self.sets.as_ref().filter(|_| value.starts_with('@')) {
-            matched.is_list_name = sets.list_named(&self.children, key, value).is_some();
+            if sets.list_named(&self.children, key, value).is_some() {
+                matched.form = ValueForm::ListName;
+            }
         }
         Some(matched)
     }
@@ -279,9 +290,13 @@ impl MatcherNode {
             && let Some(found) = sets.find(&self.children, key, value)
         {
             let child = self.children.get(found.child as usize)?;
-            let network_len = found.network.map(|(_, len)| len);
             let FoundInSet { kind, is_ipv4, .. } = found;
-            return Some(Matched { network_len, is_ipv4, ..Matched::new(child, kind) });
+            let form = match found.network {
+                Some((_, len)) if is_ipv4 => ValueForm::Ipv4(len),
+                Some((_, len)) => ValueForm::Ipv6(len),
+                None => ValueForm::Text,
+            };
+            return Some(Matched { child, kind, form });
         }
         for wildcard in &self.wildcards {
             let joined = Joined { key: key.as_bytes(), value: value::content(value).as_bytes() };

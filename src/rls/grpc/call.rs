@@ -39,6 +39,8 @@ use weir_store::Store;
 const FREE_REQUEST_BYTES: usize = 4 << 10;
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+/// Found faster than its text.
+static GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 const ENCODINGS: HeaderValue = HeaderValue::from_static("gzip,identity");
@@ -151,7 +153,7 @@ pub(super) fn start<S: Store>(
     respond: SendResponse<Bytes>,
 ) -> CallState {
     let (head, mut body) = request.into_parts();
-    let timeout = head.headers.get("grpc-timeout").and_then(|text| parse_timeout(text.as_bytes()));
+    let timeout = head.headers.get(&GRPC_TIMEOUT).and_then(|text| parse_timeout(text.as_bytes()));
     let trace = shared.grpc.sampler.start_call(SHOULD_RATE_LIMIT, &head.headers, &shared.ends);
     let context = &mut Context::from_waker(Waker::noop());
     // The waker is not needed: a call that waits for the rest of the body polls again.

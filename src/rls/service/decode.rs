@@ -56,15 +56,17 @@ impl<'a> RequestView<'a> {
         max_descriptors: usize,
         texts: &'a mut Vec<u8>,
     ) -> Result<RequestView<'a>, DecodeError> {
-        let mut view = RequestView::default();
-        if view.read(bytes, max_descriptors).is_err() {
+        let (mut view, mut message, mut texts) = (RequestView::default(), bytes, Some(texts));
+        loop {
+            let Err(error) = view.read(message, max_descriptors) else { return Ok(view) };
+            let Some(texts) = texts.take() else { return Err(error) };
             *texts = with_texts(bytes, &PATH_OF_VALUES)?;
             view = RequestView { text_bytes: texts.capacity(), ..RequestView::default() };
-            view.read(texts, max_descriptors)?;
+            message = texts;
         }
-        Ok(view)
     }
 
+    #[inline(always)]
     fn read(&mut self, bytes: &'a [u8], max_descriptors: usize) -> Result<(), DecodeError> {
         let mut message = Message::new(bytes);
         while let Some(field) = message.next()? {

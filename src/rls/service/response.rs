@@ -1,6 +1,7 @@
 //! Encodes a decision as a `RateLimitResponse`: as a message, or without one as the bytes that gRPC sends.
 
 use prost::Message;
+use smallvec::SmallVec;
 
 use super::{Options, metadata};
 use crate::proto::envoy::service::ratelimit::v3 as pb;
@@ -90,8 +91,8 @@ pub fn encode_framed(
     decision: &RequestDecision<'_>,
     options: &Options,
 ) -> Vec<u8> {
-    let statuses: usize =
-        decision.statuses.iter().map(|status| field_len(status_len(status))).sum();
+    let lengths: SmallVec<[usize; 4]> = decision.statuses.iter().map(status_len).collect();
+    let statuses: usize = lengths.iter().map(|length| field_len(*length)).sum();
     // prost encodes the rest, which is rarely enabled: concatenated messages are merged.
     let more = options.has_extras().then(|| extras(request, decision, options));
     let length = varint_len(1, code(decision.over_limit) as u64)
@@ -101,8 +102,8 @@ pub fn encode_framed(
     out.push(0);
     out.extend((length as u32).to_be_bytes());
     put_varint_field(1, code(decision.over_limit) as u64, &mut out);
-    for status in &decision.statuses {
-        put_length(2, status_len(status), &mut out);
+    for (status, length) in decision.statuses.iter().zip(lengths) {
+        put_length(2, length, &mut out);
         put_status(status, &mut out);
     }
     if let Some(more) = more {
@@ -179,13 +180,12 @@ fn put_length(field: u8, length: usize, out: &mut Vec<u8>) {
     put_varint(length as u64, out);
 }
 
-#[inline]
-fn put_varint(value: u64, out: &mut Vec<u8>) {
-    if value < 0x80 {
-        out.push(value as u8);
-    } else {
-        prost::encoding::encode_varint(value, out);
+fn put_varint(mut value: u64, out: &mut Vec<u8>) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
     }
+    out.push(value as u8);
 }
 
 #[cfg(test)]
