@@ -55,7 +55,6 @@ impl RespListener {
         self.resp.stats().clone()
     }
 
-    /// Starts the workers that serve it.
     pub fn start_workers(
         &self,
         threads: usize,

@@ -55,7 +55,6 @@ impl Listener {
     }
 }
 
-/// Opens the connections of one listener.
 #[derive(Clone, Debug)]
 pub struct Opener {
     pub handshakes: Option<Arc<Handshakes>>,

@@ -157,7 +157,6 @@ impl ManualClock {
         ManualClock { now: AtomicU64::new(now), stepped: AtomicI64::new(0) }
     }
 
-    /// Sets the time.
     pub fn set(&self, now: Micros) {
         self.now.store(now, Ordering::Relaxed);
     }

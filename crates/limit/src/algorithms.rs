@@ -54,7 +54,6 @@ macro_rules! define_algorithms {
         }
 
         impl AlgorithmKind {
-            /// All algorithms.
             pub const ALL: [AlgorithmKind; Algorithm::COUNT] = [$(AlgorithmKind::$name),*];
         }
 
@@ -91,7 +90,6 @@ macro_rules! define_algorithms {
         }
 
         impl Algorithm {
-            /// The number of algorithms.
             pub const COUNT: usize = [$($name::NAME),*].len();
 
             /// Returns the algorithm without its parameters.

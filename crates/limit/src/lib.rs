@@ -44,7 +44,6 @@ use hit_log::HitLog;
 /// Whole microseconds: an instant since the Unix epoch, or a duration.
 pub type Micros = u64;
 
-/// One second in [`Micros`].
 pub const SECOND: Micros = 1_000_000;
 
 /// The longest period of a limit, in seconds: 100 years of 365 days.
@@ -54,7 +53,6 @@ pub const MAX_PERIOD_SECONDS: u64 = 100 * 365 * 86_400;
 /// allowance is rejected, so that times and expiries stay exact in every store.
 pub const MAX_WAIT_YEARS: u64 = 1_000;
 
-/// [`MAX_WAIT_YEARS`] in [`Micros`].
 pub const MAX_WAIT: Micros = MAX_WAIT_YEARS * 365 * 86_400 * SECOND;
 
 /// One limit of a rule: an algorithm with its parameters, and how its answers are shown.

@@ -181,7 +181,6 @@ impl FailureCounts {
         self.degraded[policy as usize].load(Relaxed)
     }
 
-    /// Charges that failed with this error.
     pub fn failed(&self, kind: StoreError) -> u64 {
         self.failed[kind as usize].load(Relaxed)
     }

@@ -25,7 +25,6 @@ pub enum TextFormat {
 }
 
 impl TextFormat {
-    /// Returns the `Content-Type` of an answer in this format.
     pub fn content_type(self) -> &'static str {
         match self {
             TextFormat::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
@@ -75,12 +74,10 @@ pub struct PrometheusWriter {
 }
 
 impl PrometheusWriter {
-    /// Returns a writer without metrics.
     pub fn new(format: TextFormat) -> PrometheusWriter {
         PrometheusWriter { format, out: String::new(), name: String::new() }
     }
 
-    /// Returns the text.
     pub fn finish(mut self) -> String {
         if self.format == TextFormat::OpenMetrics {
             self.out.push_str("# EOF\n");

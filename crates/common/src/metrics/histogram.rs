@@ -73,7 +73,6 @@ impl Histogram {
         self.record_times(value, 1);
     }
 
-    /// Records `value` as many times as `times`.
     pub fn record_times(&self, value: u64, times: u64) {
         let bucket = self.bucket(value);
         self.counts[bucket].fetch_add(times, Ordering::Relaxed);

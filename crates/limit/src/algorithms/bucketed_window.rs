@@ -48,7 +48,6 @@ impl State {
 }
 
 impl BucketedWindow {
-    /// Returns the slots of the ring.
     pub fn slots(&self) -> u32 {
         self.buckets + 1
     }

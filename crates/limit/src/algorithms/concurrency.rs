@@ -42,7 +42,6 @@ pub struct Concurrency {
 }
 
 impl Concurrency {
-    /// The bytes of a hold.
     pub const HOLD_BYTES: u64 = 24;
 }
 

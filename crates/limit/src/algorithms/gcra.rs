@@ -163,7 +163,6 @@ impl Gcra {
         (self.burst * self.p).saturating_sub(level) / self.p
     }
 
-    /// Returns the length of a tick.
     pub fn tick(&self) -> Micros {
         self.tick
     }

@@ -53,7 +53,6 @@ impl ReduceBucket {
     /// Times are below this, so that every store computes exactly.
     pub const END: u64 = 1 << 52;
 
-    /// Returns the plan of this bucket.
     pub fn plan(self) -> Plan {
         Plan::new(vec![Limit {
             name: Box::default(),

@@ -28,7 +28,6 @@ pub struct LogCopy {
     oldest: Micros,
 }
 
-/// What follows a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextPart {
     /// There is more to copy.

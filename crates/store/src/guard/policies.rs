@@ -117,7 +117,6 @@ fn replace(
     }
 }
 
-/// The `n` of one of a plan's limits.
 fn n(plan: &Plan, limit: u8) -> u64 {
     plan.limits().get(usize::from(limit)).map_or(0, |limit| limit.requests_per_unit.into())
 }

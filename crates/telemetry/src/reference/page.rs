@@ -45,7 +45,6 @@ impl ReferencePage {
         ReferencePage::new(Options { tags: Default::default(), ..options }, mapper)
     }
 
-    /// Writes the metrics that `collect` lists.
     pub fn write(&self, collect: impl FnOnce(&mut dyn MetricSink), writer: &mut PrometheusWriter) {
         let mut cache = self.series.lock();
         let mut page =

@@ -19,7 +19,6 @@ pub(super) type Cell = [u32; 4];
 /// Steps of one length. All memory is allocated at the start.
 #[derive(Debug)]
 pub(super) struct Ring {
-    /// The seconds of a step.
     pub seconds: u64,
     /// The complete steps that it keeps; there is room for one more.
     pub kept: usize,
