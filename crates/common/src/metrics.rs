@@ -10,7 +10,7 @@ mod series;
 mod value;
 
 pub use capped::CappedSink;
-pub use histogram::{Exemplar, Histogram, HistogramSnapshot};
+pub use histogram::{Exemplar, Histogram, HistogramSnapshot, quantile};
 pub use merged::MergedFamilies;
 pub use series::{SeriesBudget, SeriesMap};
 

@@ -54,16 +54,7 @@ impl ReduceBucket {
     pub const END: u64 = 1 << 52;
 
     pub fn plan(self) -> Plan {
-        Plan::new(vec![Limit {
-            name: Box::default(),
-            requests_per_unit: self.max,
-            unit: None,
-            unit_multiplier: 1,
-            in_days: false,
-            charge_denied: true,
-            shadow_mode: false,
-            algorithm: Algorithm::ReduceBucket(self),
-        }])
+        Plan::new(vec![Limit::without_period(self.max, Algorithm::ReduceBucket(self), true)])
     }
 
     /// Returns the tokens before a charge of `hits`, by the decision on it. They are as many as `hits`

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::Charge;
 use crate::memory::fingerprint::Fingerprint;
-use weir_limit::{Decision, Micros, NearLimits, Plan, ReservationResult, Source};
+use weir_limit::{Decision, Micros, Plan, Source};
 
 /// Denials per set. Each key belongs to one set.
 pub(super) const WAYS: usize = 8;
@@ -64,18 +64,13 @@ impl Denials {
         let n = charge.plan.limits().first().map_or(0, |limit| limit.requests_per_unit);
         let retry_after = denial.retry_after.filter(|_| !covers_more || hits <= n.into());
         Some(Decision {
-            allowed: false,
             limit: denial.limit,
             would_deny: denial.would_deny,
             used_before: denial.used_before,
-            remaining: 0,
             reset_after: denial.reset_after.saturating_sub(passed),
             retry_after: retry_after.map(|wait| wait.saturating_sub(passed)),
             source: Source::DeniedLocally,
-            granted: 0,
-            reserved: 0,
-            reservation: ReservationResult::None,
-            near: NearLimits::default(),
+            ..Decision::default()
         })
     }
 
