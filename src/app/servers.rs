@@ -93,8 +93,7 @@ impl App {
         Ok(servers)
     }
 
-    /// Starts the threads that serve gRPC connections. Each connects to the store first, so that its
-    /// first request need not wait for that.
+    /// Starts the threads that serve gRPC. Each connects to the store first, so that its first request need not wait.
     fn start_workers(
         &self,
         draining: &watch::Receiver<bool>,

@@ -93,8 +93,7 @@ pub struct ConnectionLimits {
     pub listener: &'static str,
     /// The setting that limits its connections.
     pub setting: &'static str,
-    /// Concurrent connections. Eviction starts a sixteenth below, so that there is room while
-    /// evicted connections close.
+    /// Concurrent connections. Eviction starts a sixteenth below: there is room while evicted connections close.
     pub max: usize,
     /// Connections beyond that, for which [`ConnectionHandle::is_overflow`] returns true.
     pub overflow: usize,

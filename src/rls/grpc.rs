@@ -45,8 +45,7 @@ pub struct Limits {
     pub max_message: usize,
     /// Concurrent streams per connection.
     pub max_streams: u32,
-    /// Bytes of partly received requests and unread responses across all connections. The first
-    /// 128 KiB of each connection are free.
+    /// Bytes of partly received requests and unread responses of all connections, but for the first 128 KiB of each.
     pub max_buffered: usize,
     /// The timeout of a handshake, of the answer to a ping, of receiving a whole request, and of a
     /// client reading a response.

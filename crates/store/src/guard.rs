@@ -24,8 +24,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A wrapper that answers by policy when the inner store fails.
 ///
-/// For each charge that the inner store failed to answer, the policy of the batch decides, or that of the guard if the
-/// batch has none:
+/// For each charge that the inner store failed to answer, the batch's policy decides, or else that of the guard:
 ///
 /// - `error` returns the error.
 /// - `allow` allows.

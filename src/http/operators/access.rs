@@ -33,8 +33,7 @@ use weir_common::error::SetupError;
 use weir_common::threads::repeat_blocking;
 use weir_common::throttle::Throttle;
 
-/// How often the token files are read. Polling finds every kind of change, also of links (as Kubernetes
-/// replaces `..data`).
+/// How often the token files are read. Polling finds every change, also of links (Kubernetes replaces `..data`).
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The shortest interval between log lines about refused requests.

@@ -8,6 +8,7 @@ use weir_common::metrics::{
     Counter, Histogram, HistogramSnapshot, MetricFamily, MetricSink, MetricSource, SampleValue,
     UNKNOWN_METHOD,
 };
+use weir_common::named_enum;
 use weir_common::throttle::Throttles;
 
 /// The bounds of latencies, in microseconds.
@@ -58,23 +59,13 @@ pub struct GrpcStats {
     refused_log: Throttles<(Refused, Option<IpAddr>)>,
 }
 
-/// Why a connection or a call is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Refused {
-    Http1,
-    ContentType,
-    Method,
-}
-
-impl Refused {
-    const ALL: [Refused; 3] = [Refused::Http1, Refused::ContentType, Refused::Method];
-
-    fn reason(self) -> &'static str {
-        match self {
-            Refused::Http1 => "http1",
-            Refused::ContentType => "content_type",
-            Refused::Method => "unknown_method",
-        }
+named_enum! {
+    /// Why a connection or a call is refused.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub(super) enum Refused, reason {
+        Http1 = "http1",
+        ContentType = "content_type",
+        Method = "unknown_method",
     }
 }
 

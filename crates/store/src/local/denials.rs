@@ -143,21 +143,6 @@ impl Denials {
     fn place(&self, key: &Fingerprint) -> usize {
         (key.shard >> 16) as usize & self.sets.len().wrapping_sub(1)
     }
-
-    #[cfg(test)]
-    pub fn set_bytes() -> usize {
-        size_of::<Set>()
-    }
-
-    #[cfg(test)]
-    pub fn max(&self) -> usize {
-        self.sets.len() * WAYS
-    }
-
-    #[cfg(test)]
-    pub fn len(&self) -> usize {
-        self.sets.iter().map(|set| set.denials.iter().flatten().count()).sum()
-    }
 }
 
 impl Set {
@@ -189,5 +174,24 @@ impl Denial {
     /// Returns whether it is by the same plan, or by an equal one of a newer rule set.
     fn is_by(&self, plan: &Arc<Plan>) -> bool {
         Arc::ptr_eq(&self.plan, plan) || self.plan == *plan
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Denials {
+        pub fn set_bytes() -> usize {
+            size_of::<Set>()
+        }
+
+        pub fn max(&self) -> usize {
+            self.sets.len() * WAYS
+        }
+
+        pub fn len(&self) -> usize {
+            self.sets.iter().map(|set| set.denials.iter().flatten().count()).sum()
+        }
     }
 }

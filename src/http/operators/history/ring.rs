@@ -32,8 +32,7 @@ pub(super) struct Ring {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
-    /// The start of the step, in steps since 1970. If the number is not the expected one of its place, the step
-    /// is too old.
+    /// The start of the step, in steps since 1970. If it is not the number expected at its place, the step is too old.
     number: u64,
     /// The first sample in the step.
     sample: u64,

@@ -92,11 +92,6 @@ impl ConnectionLog {
         }
     }
 
-    #[cfg(test)]
-    pub(super) fn slow_throttle(&self) -> &Throttle {
-        &self.server.slow
-    }
-
     /// Logs that the server answered only after `elapsed`, longer than `slow_after`.
     pub fn slow(&self, elapsed: Duration, slow_after: Duration) {
         if let Some(suppressed) = self.server.slow.pass() {
@@ -171,6 +166,12 @@ fn millis(time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl ConnectionLog {
+        pub fn slow_throttle(&self) -> &Throttle {
+            &self.server.slow
+        }
+    }
 
     fn connections<const N: usize>(server: &Arc<ServerLog>) -> [ConnectionLog; N] {
         [(); N].map(|()| ConnectionLog::new(server.clone()))
