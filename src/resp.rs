@@ -36,9 +36,6 @@ use weir_store::{States, Store};
 /// How often the file of the password is read.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The shortest interval between two log lines of one kind.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
-
 pub const MAX_REQUEST_BYTES: usize = 64 << 10;
 
 /// The least [`Limits::max_buffered`]: one connection gets an eighth of it, for the largest request and a reply as large,
@@ -96,8 +93,8 @@ impl<S: Store + States + 'static> Resp<S> {
             plans: Plans::new(),
             accepts_at: true,
             stats: Arc::default(),
-            http_log: Throttle::new(LOG_INTERVAL),
-            password_log: Throttle::new(LOG_INTERVAL),
+            http_log: Throttle::default(),
+            password_log: Throttle::default(),
         }
     }
 

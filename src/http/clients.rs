@@ -11,7 +11,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use axum::Router;
 use axum::body::Body;
@@ -47,9 +47,6 @@ use weir_store::Store;
 
 /// Bytes of messages that wait for the store at a time. In memory each takes a multiple.
 const DECIDING_BYTES: usize = 2 << 20;
-
-/// The shortest interval between two log lines about responses that cannot be encoded.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How requests are received, recorded and answered.
 #[derive(Debug)]
@@ -151,7 +148,7 @@ impl Json {
         let worker = JsonWorker {
             rate_limit,
             deciding: Semaphore::new(DECIDING_BYTES),
-            throttle: Throttle::new(LOG_INTERVAL),
+            throttle: Throttle::default(),
         };
         threads::start("weir-json", || async move {
             tokio::spawn(background);

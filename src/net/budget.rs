@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use super::LOG_INTERVAL;
 use weir_common::throttle::Throttle;
 
 /// One connection may hold the budget divided by this.
@@ -33,8 +32,8 @@ pub struct BudgetLimits {
 
 impl MemoryBudget {
     pub fn new(limits: BudgetLimits) -> Arc<MemoryBudget> {
-        let log = Throttle::new(LOG_INTERVAL);
-        Arc::new(MemoryBudget { limits, held_bytes: AtomicUsize::new(0), log })
+        let (held_bytes, log) = Default::default();
+        Arc::new(MemoryBudget { limits, held_bytes, log })
     }
 
     /// Takes bytes. Returns false, and takes none, if there is no room for them.

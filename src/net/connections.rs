@@ -25,7 +25,6 @@ use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout};
 
-use super::LOG_INTERVAL;
 use weir_common::metrics::{Counter, Gauge, MetricFamily, MetricSink, MetricSource, SampleValue};
 use weir_common::throttle::Throttle;
 
@@ -134,7 +133,7 @@ impl Connections {
             state: Mutex::default(),
             closed: Notify::new(),
             counts,
-            eviction_log: Throttle::new(LOG_INTERVAL),
+            eviction_log: Throttle::default(),
         })
     }
 

@@ -67,9 +67,6 @@ pub struct Grpc<S> {
     abuse_log: Throttle,
 }
 
-/// The shortest interval between two log lines of one kind that clients can cause.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
-
 /// Bytes per connection that do not count against [`Limits::max_buffered`].
 const FREE_BYTES: usize = 128 << 10;
 
@@ -89,7 +86,7 @@ impl<S: Store> Grpc<S> {
             sampler: Sampler::default(),
             budget: MemoryBudget::new(budget),
             stats: Arc::new(GrpcStats::default()),
-            abuse_log: Throttle::new(LOG_INTERVAL),
+            abuse_log: Throttle::default(),
         }
     }
 

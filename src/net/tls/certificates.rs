@@ -9,7 +9,6 @@ use rustls::ServerConfig;
 
 use super::config::{Checked, Files};
 use super::{Certificate, Options, TlsMetrics};
-use crate::net::LOG_INTERVAL;
 use weir_common::client_tls::RejectedFiles;
 use weir_common::error::SetupError;
 use weir_common::file_reads::FileReads;
@@ -54,7 +53,7 @@ impl Certificates {
             active: ArcSwap::from_pointee(checked),
             seen: Mutex::new(Seen { active: fingerprint, last: fingerprint, reported: None }),
             metrics: TlsMetrics::default(),
-            reload_log: Throttle::new(LOG_INTERVAL),
+            reload_log: Throttle::default(),
         }))
     }
 

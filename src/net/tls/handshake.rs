@@ -20,7 +20,7 @@ use tokio::task::yield_now;
 
 use super::Certificates;
 use super::queue::Queue;
-use crate::net::{ConnectionHandle, DetachedStream, LOG_INTERVAL, Stream, TlsStream};
+use crate::net::{ConnectionHandle, DetachedStream, Stream, TlsStream};
 use weir_common::threads;
 use weir_common::throttle::Throttle;
 
@@ -68,8 +68,8 @@ impl Handshakes {
             queues: queues?,
             next: AtomicUsize::new(0),
             certificates,
-            failure_log: Throttle::new(LOG_INTERVAL),
-            refusal_log: Throttle::new(LOG_INTERVAL),
+            failure_log: Throttle::default(),
+            refusal_log: Throttle::default(),
         }))
     }
 

@@ -85,7 +85,6 @@ impl LimitAlgorithm for ReduceBucket {
     const PACKS: bool = true;
     const COUNTS_AT_ZERO: bool = false;
     const HIT_BYTES: u64 = 0;
-    const RESET_RECURS: bool = false;
     const NEEDS_EXPIRY: bool = true;
     const REPORTS_TOKENS: bool = true;
 
@@ -135,10 +134,6 @@ impl LimitAlgorithm for ReduceBucket {
     }
 
     /// A denial takes the tokens that are left, and may restart the interval.
-    fn repeats_denials(&self, _: bool, _: bool) -> bool {
-        false
-    }
-
     fn write_shape(&self, shape: &mut String) -> fmt::Result {
         write!(shape, "r{}/{}/{}ms", self.max, self.refill, self.interval)
     }

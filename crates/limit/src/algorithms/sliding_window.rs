@@ -75,7 +75,6 @@ impl LimitAlgorithm for SlidingWindow {
     const PACKS: bool = true;
     const COUNTS_AT_ZERO: bool = true;
     const HIT_BYTES: u64 = 0;
-    const RESET_RECURS: bool = false;
     const NEEDS_EXPIRY: bool = false;
 
     fn advance(&self, state: &mut State, now: Micros) {
