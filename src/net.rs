@@ -19,7 +19,7 @@ pub(crate) mod tls;
 pub(crate) mod token_file;
 
 pub use self::accept::{Listener, Opener, Workers, accept};
-pub use self::budget::{BudgetLimits, ConnectionBudget, MemoryBudget, Reservation};
+pub use self::budget::{ConnectionBudget, MemoryBudget, Reservation};
 pub use self::connections::{
     ConnectionCounts, ConnectionHandle, ConnectionLimits, Connections, ListenerMetrics,
 };

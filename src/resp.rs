@@ -27,7 +27,7 @@ use self::connection::Connection;
 use self::plans::Plans;
 pub use self::stats::RespStats;
 use crate::net::token_file::TokenFile;
-use crate::net::{BudgetLimits, ConnectionHandle, MemoryBudget};
+use crate::net::{ConnectionHandle, MemoryBudget};
 use crate::rls::service::RateLimit;
 use weir_common::threads::repeat_blocking;
 use weir_common::throttle::Throttle;
@@ -78,18 +78,13 @@ pub struct Resp<S> {
 
 impl<S: Store + States + 'static> Resp<S> {
     pub fn new(rate_limit: RateLimit<S>, limits: Limits, password: Option<TokenFile>) -> Resp<S> {
-        let budget = BudgetLimits {
-            setting: "clients.max_buffered",
-            max_bytes: limits.max_buffered,
-            free_bytes: FREE_BYTES,
-        };
         Resp {
             decision_bytes: rate_limit.waiting_bytes(),
             rate_limit,
             limits,
             password,
             connections: AtomicU64::new(0),
-            budget: MemoryBudget::new(budget),
+            budget: MemoryBudget::new(limits.max_buffered, FREE_BYTES),
             plans: Plans::new(),
             accepts_at: true,
             stats: Arc::default(),

@@ -32,7 +32,7 @@ pub use self::fairness::ReadScheduler;
 use self::fairness::ThrottledIo;
 pub use self::gzip::Inflater;
 pub use self::stats::GrpcStats;
-use crate::net::{BudgetLimits, ConnectionBudget, ConnectionHandle, MemoryBudget};
+use crate::net::{ConnectionBudget, ConnectionHandle, MemoryBudget};
 use crate::rls::service::RateLimit;
 use crate::trace::{Ends, Sampler};
 use weir_common::throttle::Throttle;
@@ -74,17 +74,12 @@ const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/Sh
 
 impl<S: Store> Grpc<S> {
     pub fn new(rate_limit: RateLimit<S>, routes: Routes, limits: Limits) -> Grpc<S> {
-        let budget = BudgetLimits {
-            setting: "clients.max_buffered",
-            max_bytes: limits.max_buffered,
-            free_bytes: FREE_BYTES,
-        };
         Grpc {
             rate_limit,
             routes: routes.prepare(),
             limits,
             sampler: Sampler::default(),
-            budget: MemoryBudget::new(budget),
+            budget: MemoryBudget::new(limits.max_buffered, FREE_BYTES),
             stats: Arc::new(GrpcStats::default()),
             abuse_log: Throttle::default(),
         }
