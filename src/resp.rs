@@ -71,7 +71,7 @@ pub struct Resp<S> {
     plans: Plans,
     /// Whether the store decides as of a time that the client names.
     accepts_at: bool,
-    stats: Arc<RespStats>,
+    pub stats: Arc<RespStats>,
     http_log: Throttle,
     password_log: Throttle,
 }
@@ -111,10 +111,6 @@ impl<S: Store + States + 'static> Resp<S> {
 }
 
 impl<S> Resp<S> {
-    pub fn stats(&self) -> &Arc<RespStats> {
-        &self.stats
-    }
-
     fn next_id(&self) -> u64 {
         self.connections.fetch_add(1, Ordering::Relaxed) + 1
     }

@@ -65,7 +65,7 @@ pub struct Json {
     options: JsonOptions,
     jobs: mpsc::UnboundedSender<Job>,
     budget: BufferBudget,
-    stats: Arc<JsonStats>,
+    pub stats: Arc<JsonStats>,
 }
 
 /// Returns the router for `/json`, `/v1/budget`, probes and, if it is given, `/metrics`.
@@ -161,10 +161,6 @@ impl Json {
         let Limits { max_body, max_buffered, .. } = options.limits;
         let budget = BufferBudget::new(max_buffered.max(2 * max_body));
         Ok(Json { options, jobs, budget, stats: Arc::default() })
-    }
-
-    pub fn stats(&self) -> &Arc<JsonStats> {
-        &self.stats
     }
 }
 

@@ -63,7 +63,7 @@ pub struct Grpc<S> {
     limits: Limits,
     sampler: Sampler,
     budget: Arc<MemoryBudget>,
-    stats: Arc<GrpcStats>,
+    pub stats: Arc<GrpcStats>,
     abuse_log: Throttle,
 }
 
@@ -89,10 +89,6 @@ impl<S: Store> Grpc<S> {
         Grpc { sampler, ..self }
     }
 
-    pub fn stats(&self) -> &Arc<GrpcStats> {
-        &self.stats
-    }
-
     /// Serves one connection until it is closed. The scheduler of its thread throttles its socket.
     ///
     /// When `shutdown` turns true it sends GOAWAY, and ends once the requests in flight are
@@ -112,7 +108,7 @@ impl<S: Store> Grpc<S> {
             timer: CallTimer::new(self.stats.clone()),
             ends,
             tonic_calls: Arc::default(),
-            scheduler: turn.scheduler().clone(),
+            scheduler: turn.scheduler.clone(),
             inflating: Mutex::default(),
         };
         let mut served = pin!(connection::serve(Arc::new(shared), io, handle, shutdown));

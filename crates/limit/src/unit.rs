@@ -2,16 +2,16 @@
 
 use super::{MAX_PERIOD_SECONDS, Micros, SECOND};
 
-/// The unit of a limit's period, with the reference's lengths in seconds: a month is 30 days, a year 365.
+/// The unit of a limit's period, with the reference's lengths: a month is 30 days, a year 365.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unit {
-    Second = 1,
-    Minute = 60,
-    Hour = 3_600,
-    Day = 86_400,
-    Week = 7 * 86_400,
-    Month = 30 * 86_400,
-    Year = 365 * 86_400,
+    Second,
+    Minute,
+    Hour,
+    Day,
+    Week,
+    Month,
+    Year,
 }
 
 impl Unit {
@@ -20,7 +20,15 @@ impl Unit {
         [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Week, Unit::Month, Unit::Year];
 
     pub fn seconds(self) -> u64 {
-        self as u64
+        match self {
+            Unit::Second => 1,
+            Unit::Minute => 60,
+            Unit::Hour => 3_600,
+            Unit::Day => 86_400,
+            Unit::Week => 7 * 86_400,
+            Unit::Month => 30 * 86_400,
+            Unit::Year => 365 * 86_400,
+        }
     }
 
     /// Returns the name of the unit in rule files, in lower case.

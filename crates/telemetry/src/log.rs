@@ -43,8 +43,8 @@ pub type SpanLayer = Box<dyn Layer<Registry> + Send + Sync>;
 /// The running log. Flushes the queue when dropped.
 #[derive(Debug)]
 pub struct Log {
-    queue: Queue,
-    levels: ActiveLevels,
+    pub queue: Queue,
+    pub levels: ActiveLevels,
 }
 
 #[derive(Debug, Default)]
@@ -100,16 +100,8 @@ impl Log {
         }
     }
 
-    pub fn queue(&self) -> &Queue {
-        &self.queue
-    }
-
     pub fn metrics(&self) -> LogMetrics {
         LogMetrics { dropped: self.queue.dropped().clone() }
-    }
-
-    pub fn levels(&self) -> &ActiveLevels {
-        &self.levels
     }
 }
 

@@ -23,11 +23,11 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// valid: certificate, key and client CA.
 #[derive(Debug)]
 pub struct Certificates {
-    options: Options,
+    pub options: Options,
     reads: FileReads,
     active: ArcSwap<Checked>,
     seen: Mutex<Seen>,
-    metrics: TlsMetrics,
+    pub metrics: TlsMetrics,
     reload_log: Throttle,
 }
 
@@ -55,14 +55,6 @@ impl Certificates {
             metrics: TlsMetrics::default(),
             reload_log: Throttle::default(),
         }))
-    }
-
-    pub fn options(&self) -> &Options {
-        &self.options
-    }
-
-    pub fn metrics(&self) -> &TlsMetrics {
-        &self.metrics
     }
 
     pub(super) fn active(&self) -> Arc<ServerConfig> {
