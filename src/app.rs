@@ -207,8 +207,7 @@ impl App {
             thread_failures,
             flushers,
         };
-        let tls =
-            |bound: &Bound| Some((bound.listener.name, bound.tls.as_ref()?.metrics().clone()));
+        let tls = |bound: &Bound| Some((bound.listener.name, bound.tls.as_ref()?.metrics.clone()));
         let with_tls: Vec<_> = app.listeners().filter_map(tls).collect();
         if !with_tls.is_empty() {
             app.metrics.add(Arc::new(TlsListeners(with_tls)));

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use weir_common::metrics::{MetricFamily, MetricSink, MetricSource, SampleValue};
+use weir_common::named_enum;
 use weir_common::throttle::Throttle;
 
 /// What readiness depends on.
@@ -26,39 +27,17 @@ struct State {
     closed: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotServing {
-    Draining,
-    NoRules,
-    NoDomain,
-    StoreSilent,
-    StoreLoading,
-    StoreLost,
-    ControlsUnread,
-}
-
-impl NotServing {
-    const ALL: [NotServing; 7] = [
-        NotServing::Draining,
-        NotServing::NoRules,
-        NotServing::NoDomain,
-        NotServing::StoreSilent,
-        NotServing::StoreLoading,
-        NotServing::StoreLost,
-        NotServing::ControlsUnread,
-    ];
-
-    /// Returns the text of docs/operations.md.
-    pub fn text(self) -> &'static str {
-        match self {
-            NotServing::Draining => "draining",
-            NotServing::NoRules => "no rules are loaded",
-            NotServing::NoDomain => "the rules have no domain",
-            NotServing::StoreSilent => "redis has not answered yet",
-            NotServing::StoreLoading => "counters are not loaded from disk yet",
-            NotServing::StoreLost => "no connection to redis is up",
-            NotServing::ControlsUnread => "controls are not read from redis yet",
-        }
+named_enum! {
+    /// Why the service is not ready, with the texts of docs/operations.md.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum NotServing, text {
+        Draining = "draining",
+        NoRules = "no rules are loaded",
+        NoDomain = "the rules have no domain",
+        StoreSilent = "redis has not answered yet",
+        StoreLoading = "counters are not loaded from disk yet",
+        StoreLost = "no connection to redis is up",
+        ControlsUnread = "controls are not read from redis yet",
     }
 }
 

@@ -18,15 +18,10 @@ mod stream;
 pub(crate) mod tls;
 pub(crate) mod token_file;
 
-use std::time::Duration;
-
 pub use self::accept::{Listener, Opener, Workers, accept};
-pub use self::budget::{BudgetLimits, ConnectionBudget, MemoryBudget, Reservation};
+pub use self::budget::{ConnectionBudget, MemoryBudget, Reservation};
 pub use self::connections::{
     ConnectionCounts, ConnectionHandle, ConnectionLimits, Connections, ListenerMetrics,
 };
 pub use self::listen::{Address, BoundSocket, bind, bind_path};
 pub use self::stream::{DetachedStream, Stream, TlsStream, WriteDeadline};
-
-/// The shortest interval between two log lines of one kind.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);

@@ -27,7 +27,7 @@ use self::connection::Connection;
 use self::plans::Plans;
 pub use self::stats::RespStats;
 use crate::net::token_file::TokenFile;
-use crate::net::{BudgetLimits, ConnectionHandle, MemoryBudget};
+use crate::net::{ConnectionHandle, MemoryBudget};
 use crate::rls::service::RateLimit;
 use weir_common::threads::repeat_blocking;
 use weir_common::throttle::Throttle;
@@ -35,9 +35,6 @@ use weir_store::{States, Store};
 
 /// How often the file of the password is read.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-
-/// The shortest interval between two log lines of one kind.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 pub const MAX_REQUEST_BYTES: usize = 64 << 10;
 
@@ -74,30 +71,25 @@ pub struct Resp<S> {
     plans: Plans,
     /// Whether the store decides as of a time that the client names.
     accepts_at: bool,
-    stats: Arc<RespStats>,
+    pub stats: Arc<RespStats>,
     http_log: Throttle,
     password_log: Throttle,
 }
 
 impl<S: Store + States + 'static> Resp<S> {
     pub fn new(rate_limit: RateLimit<S>, limits: Limits, password: Option<TokenFile>) -> Resp<S> {
-        let budget = BudgetLimits {
-            setting: "clients.max_buffered",
-            max_bytes: limits.max_buffered,
-            free_bytes: FREE_BYTES,
-        };
         Resp {
             decision_bytes: rate_limit.waiting_bytes(),
             rate_limit,
             limits,
             password,
             connections: AtomicU64::new(0),
-            budget: MemoryBudget::new(budget),
+            budget: MemoryBudget::new(limits.max_buffered, FREE_BYTES),
             plans: Plans::new(),
             accepts_at: true,
             stats: Arc::default(),
-            http_log: Throttle::new(LOG_INTERVAL),
-            password_log: Throttle::new(LOG_INTERVAL),
+            http_log: Throttle::default(),
+            password_log: Throttle::default(),
         }
     }
 
@@ -119,10 +111,6 @@ impl<S: Store + States + 'static> Resp<S> {
 }
 
 impl<S> Resp<S> {
-    pub fn stats(&self) -> &Arc<RespStats> {
-        &self.stats
-    }
-
     fn next_id(&self) -> u64 {
         self.connections.fetch_add(1, Ordering::Relaxed) + 1
     }

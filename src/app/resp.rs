@@ -9,7 +9,7 @@ use super::listeners::{Bound, Opening, RESP, Serving};
 use super::stores::ConfiguredStore;
 use crate::net::token_file::{SecretKind, TokenFile};
 use crate::net::{ConnectionHandle, Connections, Stream, Workers, bind};
-use crate::resp::{Resp, RespStats};
+use crate::resp::Resp;
 use crate::rls::service::RateLimit;
 use crate::settings::Settings;
 use weir_common::error::SetupError;
@@ -24,7 +24,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(300);
 #[derive(Debug)]
 pub(super) struct RespListener {
     pub bound: Bound,
-    resp: Arc<Resp<ConfiguredStore>>,
+    pub resp: Arc<Resp<ConfiguredStore>>,
 }
 
 impl RespListener {
@@ -51,11 +51,6 @@ impl RespListener {
         }))
     }
 
-    pub fn stats(&self) -> Arc<RespStats> {
-        self.resp.stats().clone()
-    }
-
-    /// Starts the workers that serve it.
     pub fn start_workers(
         &self,
         threads: usize,

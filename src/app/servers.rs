@@ -55,14 +55,14 @@ impl App {
             access: self.access.clone(),
         };
         let json = Json::start(self.json_rate_limit, options, connect)?;
-        self.metrics.add(json.stats().clone());
+        self.metrics.add(json.stats.clone());
         let max_scrapers = self.shares.debug.min(MAX_METRICS_CONNECTIONS);
         let prometheus = self.prometheus.map(|(bound, path)| {
             let scrapers = bound.connections(max_scrapers, &listeners);
             (bound, path, scrapers)
         });
         let resp = self.resp.map(|resp| {
-            self.metrics.add(resp.stats());
+            self.metrics.add(resp.resp.stats.clone());
             let connections = resp.bound.connections(self.shares.resp, &listeners);
             let workers = resp.start_workers(settings.threads(), &self.sources.limiter, closed)?;
             anyhow::Ok(resp.serve(workers, connections, opening))
@@ -93,8 +93,7 @@ impl App {
         Ok(servers)
     }
 
-    /// Starts the threads that serve gRPC connections. Each connects to the store first, so that its
-    /// first request need not wait for that.
+    /// Starts the threads that serve gRPC. Each connects to the store first, so that its first request need not wait.
     fn start_workers(
         &self,
         draining: &watch::Receiver<bool>,
@@ -103,7 +102,7 @@ impl App {
         let routes = grpc_routes(self.sources.health.clone(), self.rate_limit.clone())?;
         let grpc = Grpc::new(self.rate_limit.clone(), routes, self.settings.grpc_limits());
         let grpc = Arc::new(grpc.with_sampler(sampler));
-        let stats = grpc.stats().clone();
+        let stats = grpc.stats.clone();
         self.metrics.add(stats.clone());
         let opener = self.grpc.opener(threads)?;
         let (limiter, draining) = (self.sources.limiter.clone(), draining.clone());

@@ -1,5 +1,4 @@
-//! Health that depends on the store: on its connections, where a setting asks for it, and on the controls
-//! that all replicas share.
+//! Health that depends on the store: on its connections, if a setting asks for it, and on the controls of all replicas.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,8 +32,7 @@ pub(super) async fn follow_store(store: &impl Operations, health: &Health) {
     }
 }
 
-/// Reports to `health` when the controls of all replicas are active, or when reading them has failed and
-/// they are not needed.
+/// Reports to `health` when the controls of all replicas are active, or could not be read and are not needed.
 pub(super) async fn report_controls(
     mut first_read: watch::Receiver<FirstRead>,
     health: Arc<Health>,

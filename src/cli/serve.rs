@@ -216,7 +216,7 @@ impl Parts<'_> {
             .map_err(SetupError::unavailable)?;
         let served = runtime.block_on(async {
             // Before the service listens: from then on a signal must drain it.
-            let stop = stop_signal(self.log.queue().clone()).context("cannot wait for signals");
+            let stop = stop_signal(self.log.queue.clone()).context("cannot wait for signals");
             let stop = stop.map_err(SetupError::unavailable)?;
             let announced = self.announced;
             let app = self.start().await?;
@@ -235,7 +235,7 @@ impl Parts<'_> {
         let thread = run_blocking(|| ()).await.context("cannot start a thread for slow work");
         thread.map_err(SetupError::unavailable)?;
         let mut app = App::build(settings, descriptors, failures.clone()).await?;
-        app.set_log_levels(log.levels().clone());
+        app.set_log_levels(log.levels.clone());
         app.metrics().add(Arc::new(log.metrics()));
         let watch_metrics = Arc::new(WatchMetrics::default());
         app.metrics().add(watch_metrics.clone());

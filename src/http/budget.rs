@@ -7,7 +7,7 @@ use axum::body::{Body, Bytes};
 use axum::http::StatusCode;
 use futures_util::StreamExt;
 
-use crate::net::{BudgetLimits, MemoryBudget};
+use crate::net::MemoryBudget;
 
 /// Bytes of each body that are free, so that small requests do not fail because of large ones. The
 /// number of connections bounds them.
@@ -18,9 +18,7 @@ pub(super) struct BufferBudget(Arc<MemoryBudget>);
 
 impl BufferBudget {
     pub fn new(max_bytes: usize) -> BufferBudget {
-        let setting = "clients.max_buffered";
-        let limits = BudgetLimits { setting, max_bytes, free_bytes: FREE_BYTES };
-        BufferBudget(MemoryBudget::new(limits))
+        BufferBudget(MemoryBudget::new(max_bytes, FREE_BYTES))
     }
 
     pub fn permit(&self) -> BufferPermit {

@@ -11,7 +11,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use axum::Router;
 use axum::body::Body;
@@ -48,9 +48,6 @@ use weir_store::Store;
 /// Bytes of messages that wait for the store at a time. In memory each takes a multiple.
 const DECIDING_BYTES: usize = 2 << 20;
 
-/// The shortest interval between two log lines about responses that cannot be encoded.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
-
 /// How requests are received, recorded and answered.
 #[derive(Debug)]
 pub struct JsonOptions {
@@ -68,7 +65,7 @@ pub struct Json {
     options: JsonOptions,
     jobs: mpsc::UnboundedSender<Job>,
     budget: BufferBudget,
-    stats: Arc<JsonStats>,
+    pub stats: Arc<JsonStats>,
 }
 
 /// Returns the router for `/json`, `/v1/budget`, probes and, if it is given, `/metrics`.
@@ -151,7 +148,7 @@ impl Json {
         let worker = JsonWorker {
             rate_limit,
             deciding: Semaphore::new(DECIDING_BYTES),
-            throttle: Throttle::new(LOG_INTERVAL),
+            throttle: Throttle::default(),
         };
         threads::start("weir-json", || async move {
             tokio::spawn(background);
@@ -164,10 +161,6 @@ impl Json {
         let Limits { max_body, max_buffered, .. } = options.limits;
         let budget = BufferBudget::new(max_buffered.max(2 * max_body));
         Ok(Json { options, jobs, budget, stats: Arc::default() })
-    }
-
-    pub fn stats(&self) -> &Arc<JsonStats> {
-        &self.stats
     }
 }
 

@@ -11,9 +11,7 @@ use axum::routing::get;
 
 use super::page::{self, Page};
 use weir_telemetry::metrics::Metrics;
-use weir_telemetry::prometheus::{
-    PrometheusWriter, TextFormat, TextType, accepts_text, preferred_format,
-};
+use weir_telemetry::prometheus::{PrometheusWriter, TextFormat, accepts_text, preferred_format};
 use weir_telemetry::reference::page::ReferencePage;
 
 /// The metrics as pages, which all listeners share: each is rendered once for concurrent clients.
@@ -59,7 +57,7 @@ fn render(metrics: &Metrics, reference: Option<&ReferencePage>, format: TextForm
         // The reference's process has it, and dashboards show it.
         let help =
             "Share of CPU time for garbage collection; always 0, as weir has no garbage collector";
-        writer.named_family("go_memstats_gc_cpu_fraction", help, TextType::Gauge);
+        writer.named_family("go_memstats_gc_cpu_fraction", help, "gauge");
         writer.line("", &[], 0.0);
     }
     writer.finish()

@@ -16,7 +16,6 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use super::LOG_INTERVAL;
 use super::connections::{ConnectionHandle, Connections, TICK};
 use super::listen::{BoundSocket, UnixSocketFile};
 use super::stream::{DetachedStream, Stream};
@@ -55,7 +54,6 @@ impl Listener {
     }
 }
 
-/// Opens the connections of one listener.
 #[derive(Clone, Debug)]
 pub struct Opener {
     pub handshakes: Option<Arc<Handshakes>>,
@@ -98,7 +96,7 @@ pub async fn accept(
     mut serve: impl FnMut(Stream, ConnectionHandle),
 ) {
     let limits = connections.limits;
-    let (failure_log, refusal_log) = (Throttle::new(LOG_INTERVAL), Throttle::new(LOG_INTERVAL));
+    let (failure_log, refusal_log) = (Throttle::default(), Throttle::default());
     let mut spares = Spares::new(limits.max);
     let mut burst = Burst::default();
     let mut ticks = interval(TICK);

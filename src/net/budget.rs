@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use super::LOG_INTERVAL;
 use weir_common::throttle::Throttle;
 
 /// One connection may hold the budget divided by this.
@@ -17,24 +16,17 @@ const CONNECTION_DIVISOR: usize = 8;
 
 #[derive(Debug)]
 pub struct MemoryBudget {
-    limits: BudgetLimits,
+    max_bytes: usize,
+    /// Bytes per connection that do not count against the budget.
+    free_bytes: usize,
     held_bytes: AtomicUsize,
     log: Throttle,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub struct BudgetLimits {
-    /// The setting that has the size of the budget.
-    pub setting: &'static str,
-    pub max_bytes: usize,
-    /// Bytes per connection that do not count against the budget.
-    pub free_bytes: usize,
-}
-
 impl MemoryBudget {
-    pub fn new(limits: BudgetLimits) -> Arc<MemoryBudget> {
-        let log = Throttle::new(LOG_INTERVAL);
-        Arc::new(MemoryBudget { limits, held_bytes: AtomicUsize::new(0), log })
+    pub fn new(max_bytes: usize, free_bytes: usize) -> Arc<MemoryBudget> {
+        let (held_bytes, log) = Default::default();
+        Arc::new(MemoryBudget { max_bytes, free_bytes, held_bytes, log })
     }
 
     /// Takes bytes. Returns false, and takes none, if there is no room for them.
@@ -42,8 +34,7 @@ impl MemoryBudget {
         if bytes == 0 {
             return true;
         }
-        let take =
-            |held: usize| held.checked_add(bytes).filter(|held| *held <= self.limits.max_bytes);
+        let take = |held: usize| held.checked_add(bytes).filter(|held| *held <= self.max_bytes);
         self.held_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
 
@@ -56,7 +47,7 @@ impl MemoryBudget {
     fn log_refusal(&self) {
         if let Some(suppressed) = self.log.pass() {
             tracing::warn!(
-                setting = self.limits.setting,
+                setting = "clients.max_buffered",
                 suppressed,
                 "client refused: buffered requests and responses use too much memory"
             );
@@ -74,7 +65,7 @@ pub struct ConnectionBudget {
 
 impl ConnectionBudget {
     pub fn new(budget: &Arc<MemoryBudget>) -> Arc<ConnectionBudget> {
-        ConnectionBudget::with_free(budget, budget.limits.free_bytes)
+        ConnectionBudget::with_free(budget, budget.free_bytes)
     }
 
     /// Returns a part in which nothing is free.
@@ -100,7 +91,7 @@ impl ConnectionBudget {
         let mut held = self.held_bytes.lock();
         let after = held.saturating_add(bytes);
         let more = self.counted(after) - self.counted(*held);
-        let most = self.budget.limits.max_bytes / CONNECTION_DIVISOR;
+        let most = self.budget.max_bytes / CONNECTION_DIVISOR;
         let fits = self.counted(after) <= most || more == 0;
         if !fits || !self.budget.try_acquire(more) {
             return false;
@@ -166,8 +157,7 @@ mod tests {
     const FREE_BYTES: usize = 128 << 10;
 
     fn budget(max_bytes: usize) -> Arc<MemoryBudget> {
-        let setting = "test.max_buffered";
-        MemoryBudget::new(BudgetLimits { setting, max_bytes, free_bytes: FREE_BYTES })
+        MemoryBudget::new(max_bytes, FREE_BYTES)
     }
 
     #[test]
@@ -233,11 +223,11 @@ mod tests {
                     let held: usize = reservations.iter().map(|reservation| reservation.bytes).sum();
                     prop_assert_eq!(*account.held_bytes.lock(), held);
                     let counted = account.counted(held);
-                    prop_assert!(counted <= budget.limits.max_bytes / CONNECTION_DIVISOR);
+                    prop_assert!(counted <= budget.max_bytes / CONNECTION_DIVISOR);
                     total += counted;
                 }
                 prop_assert_eq!(budget.held_bytes.load(Ordering::Relaxed), total);
-                prop_assert!(total <= budget.limits.max_bytes);
+                prop_assert!(total <= budget.max_bytes);
             }
             drop(reservations);
             prop_assert_eq!(budget.held_bytes.load(Ordering::Relaxed), 0);

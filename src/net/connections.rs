@@ -25,7 +25,6 @@ use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout};
 
-use super::LOG_INTERVAL;
 use weir_common::metrics::{Counter, Gauge, MetricFamily, MetricSink, MetricSource, SampleValue};
 use weir_common::throttle::Throttle;
 
@@ -93,8 +92,7 @@ pub struct ConnectionLimits {
     pub listener: &'static str,
     /// The setting that limits its connections.
     pub setting: &'static str,
-    /// Concurrent connections. Eviction starts a sixteenth below, so that there is room while
-    /// evicted connections close.
+    /// Concurrent connections. Eviction starts a sixteenth below: there is room while evicted connections close.
     pub max: usize,
     /// Connections beyond that, for which [`ConnectionHandle::is_overflow`] returns true.
     pub overflow: usize,
@@ -135,7 +133,7 @@ impl Connections {
             state: Mutex::default(),
             closed: Notify::new(),
             counts,
-            eviction_log: Throttle::new(LOG_INTERVAL),
+            eviction_log: Throttle::default(),
         })
     }
 

@@ -11,8 +11,7 @@ use tokio::net::{UnixStream, lookup_host};
 
 use super::stream::to_canonical;
 
-/// Connections that may wait to be accepted; the system limits it too (somaxconn). Beyond it, clients
-/// retry only after a second.
+/// Connections that may wait to be accepted, also limited by somaxconn. Beyond it, clients retry only after a second.
 const BACKLOG: i32 = 4_096;
 
 /// A bound socket that no runtime knows yet. Until it listens, the system refuses connections to it.

@@ -178,17 +178,24 @@ fn peek(fd: BorrowedFd<'_>) -> io::Result<usize> {
     Ok(length)
 }
 
+/// Does the same with the socket of each kind.
+macro_rules! each {
+    ($stream:expr, $socket:ident => $does:expr) => {
+        match $stream {
+            Stream::Tcp($socket) => $does,
+            Stream::Unix($socket) => $does,
+            Stream::Tls($socket) => $does,
+        }
+    };
+}
+
 impl AsyncRead for Stream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Stream::Tcp(socket) => Pin::new(socket).poll_read(cx, buf),
-            Stream::Unix(socket) => Pin::new(socket).poll_read(cx, buf),
-            Stream::Tls(stream) => Pin::new(&mut **stream).poll_read(cx, buf),
-        }
+        each!(self.get_mut(), socket => Pin::new(socket).poll_read(cx, buf))
     }
 }
 
@@ -198,11 +205,7 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Stream::Tcp(socket) => Pin::new(socket).poll_write(cx, bytes),
-            Stream::Unix(socket) => Pin::new(socket).poll_write(cx, bytes),
-            Stream::Tls(stream) => Pin::new(&mut **stream).poll_write(cx, bytes),
-        }
+        each!(self.get_mut(), socket => Pin::new(socket).poll_write(cx, bytes))
     }
 
     fn poll_write_vectored(
@@ -210,11 +213,7 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         bytes: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Stream::Tcp(socket) => Pin::new(socket).poll_write_vectored(cx, bytes),
-            Stream::Unix(socket) => Pin::new(socket).poll_write_vectored(cx, bytes),
-            Stream::Tls(stream) => Pin::new(&mut **stream).poll_write_vectored(cx, bytes),
-        }
+        each!(self.get_mut(), socket => Pin::new(socket).poll_write_vectored(cx, bytes))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -230,11 +229,7 @@ impl AsyncWrite for Stream {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Stream::Tcp(socket) => Pin::new(socket).poll_shutdown(cx),
-            Stream::Unix(socket) => Pin::new(socket).poll_shutdown(cx),
-            Stream::Tls(stream) => Pin::new(&mut **stream).poll_shutdown(cx),
-        }
+        each!(self.get_mut(), socket => Pin::new(socket).poll_shutdown(cx))
     }
 }
 

@@ -58,45 +58,30 @@ pub struct TlsMetrics {
     pub reload_failures: Counter,
 }
 
-type Pick = fn(&TlsMetrics) -> &Counter;
-
-const LABELS: &[&str] = &["listener"];
-
-const fn counter(name: &'static str, help: &'static str) -> MetricFamily {
-    MetricFamily::counter(name, help, LABELS)
-}
-
-const COUNTERS: [(MetricFamily, Pick); 5] = [
-    (counter("tls_handshakes", "TLS handshakes completed, by listener"), |counts| {
-        &counts.handshakes
-    }),
-    (counter("tls_handshake_failures", "TLS handshakes that failed, by listener"), |counts| {
-        &counts.handshake_failures
-    }),
-    (
-        counter(
-            "tls_handshakes_refused",
-            "Connections closed because too many TLS handshakes waited, by listener",
-        ),
-        |counts| &counts.handshakes_refused,
-    ),
-    (counter("tls_reloads", "Changed certificates loaded, by listener"), |counts| &counts.reloads),
-    (counter("tls_reload_failures", "Changed certificates rejected, by listener"), |counts| {
-        &counts.reload_failures
-    }),
-];
-
 #[derive(Clone, Debug)]
 pub struct TlsListeners(pub Vec<(&'static str, TlsMetrics)>);
 
 impl MetricSource for TlsListeners {
     fn collect(&self, sink: &mut dyn MetricSink) {
-        for (family, pick) in COUNTERS {
-            sink.family(family);
+        let mut add = |name, help, counter: fn(&TlsMetrics) -> &Counter| {
+            sink.family(MetricFamily::counter(name, help, &["listener"]));
             for (listener, metrics) in &self.0 {
-                let value = SampleValue::Counter(pick(metrics).get());
+                let value = SampleValue::Counter(counter(metrics).get());
                 sink.sample(&[("listener", listener)], value);
             }
-        }
+        };
+        add("tls_handshakes", "TLS handshakes completed, by listener", |all| &all.handshakes);
+        add("tls_handshake_failures", "TLS handshakes that failed, by listener", |all| {
+            &all.handshake_failures
+        });
+        add(
+            "tls_handshakes_refused",
+            "Connections closed because too many TLS handshakes waited, by listener",
+            |all| &all.handshakes_refused,
+        );
+        add("tls_reloads", "Changed certificates loaded, by listener", |all| &all.reloads);
+        add("tls_reload_failures", "Changed certificates rejected, by listener", |all| {
+            &all.reload_failures
+        });
     }
 }

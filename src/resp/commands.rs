@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use self::reduce::Reduce;
 use super::Resp;
 use super::reply::Replies;
+use weir_common::named_enum;
 use weir_limiter::RequestError;
 use weir_store::{States, Store};
 
@@ -17,45 +18,22 @@ use weir_store::{States, Store};
 /// The key of the only entry distinguishes commands.
 const DOMAIN: &str = "";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Command {
-    Check,
-    CheckAll,
-    Count,
-    Throttle,
-    Reduce,
-    PReduce,
-    Get,
-    PGet,
+named_enum! {
+    /// The commands, by their names in lower case, as metrics have them.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum Command, label {
+        Check = "weir.check",
+        CheckAll = "weir.checkall",
+        Count = "weir.count",
+        Throttle = "cl.throttle",
+        Reduce = "rl.reduce",
+        PReduce = "rl.preduce",
+        Get = "rl.get",
+        PGet = "rl.pget",
+    }
 }
 
 impl Command {
-    /// All commands, in the order of their declaration.
-    pub const ALL: [Command; 8] = [
-        Command::Check,
-        Command::CheckAll,
-        Command::Count,
-        Command::Throttle,
-        Command::Reduce,
-        Command::PReduce,
-        Command::Get,
-        Command::PGet,
-    ];
-
-    /// Returns the name of the command in lower case, as metrics have it.
-    pub fn label(self) -> &'static str {
-        match self {
-            Command::Check => "weir.check",
-            Command::CheckAll => "weir.checkall",
-            Command::Count => "weir.count",
-            Command::Throttle => "cl.throttle",
-            Command::Reduce => "rl.reduce",
-            Command::PReduce => "rl.preduce",
-            Command::Get => "rl.get",
-            Command::PGet => "rl.pget",
-        }
-    }
-
     pub fn named(name: &str) -> Option<Command> {
         Command::ALL.into_iter().find(|command| command.label().eq_ignore_ascii_case(name))
     }

@@ -24,16 +24,7 @@ impl Throttle {
     /// Builds the plan of its limit; none if its numbers are out of range.
     pub fn plan(&self) -> Option<Plan> {
         let gcra = Gcra::continuing(self.count, u64::from(self.seconds) * SECOND, self.burst);
-        let limit = Limit {
-            name: Box::default(),
-            requests_per_unit: self.count,
-            unit: None,
-            unit_multiplier: 1,
-            in_days: false,
-            charge_denied: false,
-            shadow_mode: false,
-            algorithm: Algorithm::Gcra(gcra.ok()?),
-        };
+        let limit = Limit::without_period(self.count, Algorithm::Gcra(gcra.ok()?), false);
         Some(Plan::with_shape(limit, SHAPE))
     }
 }

@@ -32,7 +32,7 @@ pub use self::fairness::ReadScheduler;
 use self::fairness::ThrottledIo;
 pub use self::gzip::Inflater;
 pub use self::stats::GrpcStats;
-use crate::net::{BudgetLimits, ConnectionBudget, ConnectionHandle, MemoryBudget};
+use crate::net::{ConnectionBudget, ConnectionHandle, MemoryBudget};
 use crate::rls::service::RateLimit;
 use crate::trace::{Ends, Sampler};
 use weir_common::throttle::Throttle;
@@ -45,8 +45,7 @@ pub struct Limits {
     pub max_message: usize,
     /// Concurrent streams per connection.
     pub max_streams: u32,
-    /// Bytes of partly received requests and unread responses across all connections. The first
-    /// 128 KiB of each connection are free.
+    /// Bytes of partly received requests and unread responses of all connections, but for the first 128 KiB of each.
     pub max_buffered: usize,
     /// The timeout of a handshake, of the answer to a ping, of receiving a whole request, and of a
     /// client reading a response.
@@ -64,12 +63,9 @@ pub struct Grpc<S> {
     limits: Limits,
     sampler: Sampler,
     budget: Arc<MemoryBudget>,
-    stats: Arc<GrpcStats>,
+    pub stats: Arc<GrpcStats>,
     abuse_log: Throttle,
 }
-
-/// The shortest interval between two log lines of one kind that clients can cause.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Bytes per connection that do not count against [`Limits::max_buffered`].
 const FREE_BYTES: usize = 128 << 10;
@@ -78,28 +74,19 @@ const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/Sh
 
 impl<S: Store> Grpc<S> {
     pub fn new(rate_limit: RateLimit<S>, routes: Routes, limits: Limits) -> Grpc<S> {
-        let budget = BudgetLimits {
-            setting: "clients.max_buffered",
-            max_bytes: limits.max_buffered,
-            free_bytes: FREE_BYTES,
-        };
         Grpc {
             rate_limit,
             routes: routes.prepare(),
             limits,
             sampler: Sampler::default(),
-            budget: MemoryBudget::new(budget),
+            budget: MemoryBudget::new(limits.max_buffered, FREE_BYTES),
             stats: Arc::new(GrpcStats::default()),
-            abuse_log: Throttle::new(LOG_INTERVAL),
+            abuse_log: Throttle::default(),
         }
     }
 
     pub fn with_sampler(self, sampler: Sampler) -> Grpc<S> {
         Grpc { sampler, ..self }
-    }
-
-    pub fn stats(&self) -> &Arc<GrpcStats> {
-        &self.stats
     }
 
     /// Serves one connection until it is closed. The scheduler of its thread throttles its socket.
@@ -121,7 +108,7 @@ impl<S: Store> Grpc<S> {
             timer: CallTimer::new(self.stats.clone()),
             ends,
             tonic_calls: Arc::default(),
-            scheduler: turn.scheduler().clone(),
+            scheduler: turn.scheduler.clone(),
             inflating: Mutex::default(),
         };
         let mut served = pin!(connection::serve(Arc::new(shared), io, handle, shutdown));

@@ -267,8 +267,7 @@ pub fn caller_deadline_below(cap: Option<Duration>) -> Duration {
     store_budget(cap, Some(SHORT_TIMEOUT))
 }
 
-/// Releases the concurrency holds and reservations of a call when its last clone is dropped, unless they are
-/// [kept](HoldGuard::keep).
+/// Releases a call's holds and reservations when its last clone is dropped, unless they are [kept](HoldGuard::keep).
 ///
 /// When its own client disconnects, Envoy resets the call and never reports the end of the stream.
 /// So the holds of a call are released unless its response was sent. A reset that arrives after the

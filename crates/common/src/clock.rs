@@ -18,8 +18,6 @@ const TOLERANCE: Micros = 100_000;
 /// A reading that took longer is ignored: the thread was interrupted between the two clocks.
 const MAX_READING: Micros = 10_000;
 
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
-
 /// The time of day, which limits compute with. It may step in either direction.
 pub trait Clock: std::fmt::Debug + Send + Sync + 'static {
     /// Microseconds since the Unix epoch.
@@ -49,7 +47,7 @@ impl SystemClock {
 
     /// Compares the clocks each second, and follows the wall clock if it stepped. Never ends.
     pub async fn follow(&self) {
-        let throttle = Throttle::new(LOG_INTERVAL);
+        let throttle = Throttle::default();
         let mut tick = tokio::time::interval(COMPARE_EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -157,7 +155,6 @@ impl ManualClock {
         ManualClock { now: AtomicU64::new(now), stepped: AtomicI64::new(0) }
     }
 
-    /// Sets the time.
     pub fn set(&self, now: Micros) {
         self.now.store(now, Ordering::Relaxed);
     }

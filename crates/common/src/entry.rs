@@ -28,7 +28,6 @@ impl<T: Into<String>> From<(T, T)> for OwnedEntry {
     }
 }
 
-/// An entry in JSON.
 #[derive(Serialize, Deserialize)]
 struct JsonEntry {
     key: String,

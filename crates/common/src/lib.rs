@@ -20,6 +20,7 @@ pub mod glob;
 #[cfg(feature = "http-client")]
 pub mod http_client;
 pub mod metrics;
+mod named_enum;
 pub mod network;
 pub mod number;
 pub mod random;

@@ -10,7 +10,7 @@ mod series;
 mod value;
 
 pub use capped::CappedSink;
-pub use histogram::{Exemplar, Histogram, HistogramSnapshot};
+pub use histogram::{Exemplar, Histogram, HistogramSnapshot, quantile};
 pub use merged::MergedFamilies;
 pub use series::{SeriesBudget, SeriesMap};
 
@@ -33,7 +33,6 @@ pub trait MetricSink {
     fn sample(&mut self, labels: &[(&str, &str)], value: SampleValue<'_>);
 }
 
-/// Lists its metrics.
 pub trait MetricSource: Debug + Send + Sync {
     fn collect(&self, sink: &mut dyn MetricSink);
 }
@@ -52,7 +51,6 @@ pub struct MetricFamily {
     pub is_standard: bool,
 }
 
-/// The type of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricType {
     /// A number that only grows.
@@ -73,7 +71,6 @@ pub enum SampleValue<'a> {
 }
 
 impl MetricFamily {
-    /// Returns the family of a counter.
     pub const fn counter(
         name: &'static str,
         help: &'static str,
@@ -82,7 +79,6 @@ impl MetricFamily {
         MetricFamily { name, help, metric_type: MetricType::Counter, labels, is_standard: false }
     }
 
-    /// Returns the family of a gauge.
     pub const fn gauge(
         name: &'static str,
         help: &'static str,
@@ -91,7 +87,6 @@ impl MetricFamily {
         MetricFamily { name, help, metric_type: MetricType::Gauge, labels, is_standard: false }
     }
 
-    /// Returns the family of a histogram.
     pub const fn histogram(
         name: &'static str,
         help: &'static str,
@@ -131,12 +126,10 @@ impl dyn MetricSink + '_ {
 pub struct Counter(Arc<AtomicU64>);
 
 impl Counter {
-    /// Adds 1.
     pub fn inc(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the count.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -147,22 +140,18 @@ impl Counter {
 pub struct Gauge(Arc<AtomicI64>);
 
 impl Gauge {
-    /// Adds 1.
     pub fn inc(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Subtracts 1.
     pub fn dec(&self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Sets the value.
     pub fn set(&self, value: i64) {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// Returns the value.
     pub fn get(&self) -> i64 {
         self.0.load(Ordering::Relaxed)
     }

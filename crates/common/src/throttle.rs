@@ -29,6 +29,13 @@ struct State {
     suppressed: u64,
 }
 
+impl Default for Throttle {
+    /// Returns a throttle that lets one line pass per ten seconds.
+    fn default() -> Throttle {
+        Throttle::new(Duration::from_secs(10))
+    }
+}
+
 impl Throttle {
     /// Returns a throttle that lets one line pass per interval.
     pub const fn new(interval: Duration) -> Throttle {

@@ -55,7 +55,7 @@ pub(crate) trait LimitAlgorithm: Clone + Sized {
     const HIT_BYTES: u64;
 
     /// Whether `reset_after` is the end of a window by the clock, which recurs, also for hits that can never pass.
-    const RESET_RECURS: bool;
+    const RESET_RECURS: bool = false;
 
     /// Whether no state means quite the same as none, so that one that has expired must not be used.
     const NEEDS_EXPIRY: bool;
@@ -95,7 +95,9 @@ pub(crate) trait LimitAlgorithm: Clone + Sized {
 
     /// Returns whether a denial may be repeated until its wait is over without charging again: that would only deny
     /// again, and change nothing that anyone sees. `alone`: the rule has no other limit.
-    fn repeats_denials(&self, charge_denied: bool, alone: bool) -> bool;
+    fn repeats_denials(&self, _charge_denied: bool, _alone: bool) -> bool {
+        false
+    }
 
     /// Returns the start of the newest window or sub-window of an advanced state; 0 if it has none.
     fn newest_window(&self, _: &Self::State) -> Micros {

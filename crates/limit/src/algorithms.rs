@@ -54,7 +54,6 @@ macro_rules! define_algorithms {
         }
 
         impl AlgorithmKind {
-            /// All algorithms.
             pub const ALL: [AlgorithmKind; Algorithm::COUNT] = [$(AlgorithmKind::$name),*];
         }
 
@@ -91,10 +90,8 @@ macro_rules! define_algorithms {
         }
 
         impl Algorithm {
-            /// The number of algorithms.
             pub const COUNT: usize = [$($name::NAME),*].len();
 
-            /// Returns the algorithm without its parameters.
             pub fn kind(&self) -> AlgorithmKind {
                 match self {
                     $(Algorithm::$name(_) => AlgorithmKind::$name,)*
@@ -264,17 +261,14 @@ state_methods! {
 }
 
 impl Algorithm {
-    /// Returns the name in rule files.
     pub fn name(&self) -> &'static str {
         each!(self, A(_) => A::NAME)
     }
 
-    /// Returns whether callers read the tokens that a denial leaves. Otherwise a denied limit counts as used up.
     pub fn reports_tokens(&self) -> bool {
         each!(self, A(_) => A::REPORTS_TOKENS)
     }
 
-    /// Returns the bytes of a state in memory, besides those of hits that it keeps.
     pub fn state_bytes(&self) -> usize {
         each!(self, limit => limit.state_bytes())
     }

@@ -38,7 +38,6 @@ impl PartialEq for Calendar {
 
 impl Eq for Calendar {}
 
-/// Why a calendar is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CalendarError {
     #[error("there is no time zone {0:?}")]

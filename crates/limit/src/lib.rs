@@ -44,7 +44,6 @@ use hit_log::HitLog;
 /// Whole microseconds: an instant since the Unix epoch, or a duration.
 pub type Micros = u64;
 
-/// One second in [`Micros`].
 pub const SECOND: Micros = 1_000_000;
 
 /// The longest period of a limit, in seconds: 100 years of 365 days.
@@ -54,7 +53,6 @@ pub const MAX_PERIOD_SECONDS: u64 = 100 * 365 * 86_400;
 /// allowance is rejected, so that times and expiries stay exact in every store.
 pub const MAX_WAIT_YEARS: u64 = 1_000;
 
-/// [`MAX_WAIT_YEARS`] in [`Micros`].
 pub const MAX_WAIT: Micros = MAX_WAIT_YEARS * 365 * 86_400 * SECOND;
 
 /// One limit of a rule: an algorithm with its parameters, and how its answers are shown.
@@ -82,20 +80,27 @@ impl Limit {
     /// of denied requests. `None` if the period is zero or over 100 years.
     pub fn fixed_window(requests_per_unit: u32, unit: Unit, multiplier: u32) -> Option<Limit> {
         let period = unit.period(multiplier)?;
-        Some(Limit {
+        let window = FixedWindow { n: requests_per_unit, period, calendar: None };
+        let limit = Limit::without_period(requests_per_unit, Algorithm::FixedWindow(window), true);
+        Some(Limit { unit: Some(unit), unit_multiplier: multiplier, ..limit })
+    }
+
+    /// Returns a limit without a name whose period is not shown.
+    pub fn without_period(
+        requests_per_unit: u32,
+        algorithm: Algorithm,
+        charge_denied: bool,
+    ) -> Limit {
+        Limit {
             name: Box::default(),
             requests_per_unit,
-            unit: Some(unit),
-            unit_multiplier: multiplier,
+            unit: None,
+            unit_multiplier: 1,
             in_days: false,
-            charge_denied: true,
+            charge_denied,
             shadow_mode: false,
-            algorithm: Algorithm::FixedWindow(FixedWindow {
-                n: requests_per_unit,
-                period,
-                calendar: None,
-            }),
-        })
+            algorithm,
+        }
     }
 
     /// Returns the most hits that it can allow at once: its burst, or its n; 0 if it denies every hit.
@@ -309,7 +314,7 @@ pub enum ReservationResult {
 }
 
 /// The answer for one descriptor: that of its binding limit.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
     pub allowed: bool,
     /// The index of the binding limit in the plan.

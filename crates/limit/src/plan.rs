@@ -88,7 +88,6 @@ impl Plan {
         self
     }
 
-    /// The ratio set by [`with_near_limit_ratio`](Self::with_near_limit_ratio).
     pub fn near_limit_ratio(&self) -> Option<f32> {
         self.near_limit_ratio
     }

@@ -19,7 +19,6 @@ impl Unit {
     pub const ALL: [Unit; 7] =
         [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Week, Unit::Month, Unit::Year];
 
-    /// Returns the length of the unit in seconds.
     pub fn seconds(self) -> u64 {
         match self {
             Unit::Second => 1,

@@ -21,7 +21,6 @@ pub struct Applied<'s> {
     pub plan: Option<Arc<Plan>>,
     /// The key in Redis.
     pub key: Option<String>,
-    /// The path in metrics.
     pub metric_path: Option<String>,
     pub is_quota: bool,
 }

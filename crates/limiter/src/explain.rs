@@ -27,7 +27,6 @@ pub struct Explained<D = ExplainedDescriptor> {
     pub descriptors: Vec<D>,
 }
 
-/// An explained descriptor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExplainedDescriptor {
     pub entries: Vec<OwnedEntry>,

@@ -63,7 +63,6 @@ impl DomainCounts {
         });
     }
 
-    /// The count of all domains.
     pub fn total(&self) -> u64 {
         let domains = self.domains.snapshot(|count| count.load(Ordering::Relaxed));
         let other = self.budget.other.load(Ordering::Relaxed);

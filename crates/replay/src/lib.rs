@@ -41,7 +41,6 @@ pub enum Failure {
     File(String),
 }
 
-/// A format of the report.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Output {
     Text,
@@ -51,7 +50,6 @@ pub enum Output {
 }
 
 impl Report {
-    /// Writes the report.
     pub fn print(&self, output: Output, out: &mut impl Write) -> io::Result<()> {
         let mut out = io::BufWriter::new(out);
         match output {

@@ -66,12 +66,10 @@ pub struct MappingArgs {
 }
 
 impl Mapping {
-    /// The domain of all requests.
     pub fn domain(&self) -> &str {
         &self.domain
     }
 
-    /// Reads the mapping of the arguments.
     pub fn read(args: &MappingArgs) -> Result<Mapping, Failure> {
         Mapping::parse(args).map_err(|error| Failure::Usage(format!("error: {error}\n")))
     }

@@ -7,7 +7,6 @@ use weir_common::escape::escape;
 use weir_limit::Micros;
 use weir_rules::Origin;
 
-/// The result of a replay.
 #[derive(Debug)]
 pub struct Report {
     pub(crate) traffic: Traffic,
@@ -16,7 +15,6 @@ pub struct Report {
     pub(crate) comparison: Option<Comparison>,
     /// When the plots start, in microseconds since the Unix epoch.
     pub(crate) plot_start: Micros,
-    /// The time of one bucket of all series.
     pub(crate) bucket: Micros,
     /// Requests in each bucket.
     pub(crate) series: Vec<u64>,

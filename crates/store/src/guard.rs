@@ -19,13 +19,9 @@ use weir_limit::{KeyState, Micros, SECOND};
 /// How long the store must answer without a failure for an outage to be over.
 const QUIET: Micros = 10 * SECOND;
 
-/// How often failures are logged at most.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
-
 /// A wrapper that answers by policy when the inner store fails.
 ///
-/// For each charge that the inner store failed to answer, the policy of the batch decides, or that of the guard if the
-/// batch has none:
+/// For each charge that the inner store failed to answer, the batch's policy decides, or else that of the guard:
 ///
 /// - `error` returns the error.
 /// - `allow` allows.
@@ -159,7 +155,7 @@ pub struct FailureCounts {
 }
 
 /// Failures with less than [`QUIET`] between them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Outage {
     /// When a charge last failed; 0 if there is no outage.
     last: AtomicU64,
@@ -181,7 +177,6 @@ impl FailureCounts {
         self.degraded[policy as usize].load(Relaxed)
     }
 
-    /// Charges that failed with this error.
     pub fn failed(&self, kind: StoreError) -> u64 {
         self.failed[kind as usize].load(Relaxed)
     }
@@ -189,13 +184,6 @@ impl FailureCounts {
     fn count(&self, policy: OnStoreFailure, kind: StoreError) {
         self.degraded[policy as usize].fetch_add(1, Relaxed);
         self.failed[kind as usize].fetch_add(1, Relaxed);
-    }
-}
-
-impl Default for Outage {
-    fn default() -> Self {
-        let (last, last_by_store, failed) = Default::default();
-        Outage { last, last_by_store, warnings: Throttle::new(LOG_INTERVAL), failed }
     }
 }
 

@@ -140,11 +140,6 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    #[cfg(test)]
-    fn with_max_reservations(self, max: usize) -> MemoryStore<C> {
-        MemoryStore { reservations: Reservations::new(max), ..self }
-    }
-
     /// Removes expired keys from the next `shards` shards, from each at most once, and lapsed reservations from as
     /// large a part of theirs. Shrinks tables that have become too large. No shard is locked for longer than it takes
     /// to sweep a thousand buckets or to move the remaining keys to a smaller table.

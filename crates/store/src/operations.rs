@@ -120,7 +120,6 @@ pub trait Operations: Send + Sync {
         self.inner().into_iter().for_each(Operations::forget_denials);
     }
 
-    /// Lists the store's metrics.
     fn collect(&self, sink: &mut dyn MetricSink) {
         self.inner().into_iter().for_each(|inner| inner.collect(sink));
     }

@@ -29,7 +29,6 @@ const QUEUE_BYTES: usize = 1 << 20;
 /// How long the process waits at its end until the last lines are written.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     Text,
@@ -44,11 +43,10 @@ pub type SpanLayer = Box<dyn Layer<Registry> + Send + Sync>;
 /// The running log. Flushes the queue when dropped.
 #[derive(Debug)]
 pub struct Log {
-    queue: Queue,
-    levels: ActiveLevels,
+    pub queue: Queue,
+    pub levels: ActiveLevels,
 }
 
-/// The metrics of the log.
 #[derive(Debug, Default)]
 pub struct LogMetrics {
     dropped: Counter,
@@ -102,19 +100,8 @@ impl Log {
         }
     }
 
-    /// The queue of lines to be written.
-    pub fn queue(&self) -> &Queue {
-        &self.queue
-    }
-
-    /// The metrics of the log.
     pub fn metrics(&self) -> LogMetrics {
         LogMetrics { dropped: self.queue.dropped().clone() }
-    }
-
-    /// The levels that are logged.
-    pub fn levels(&self) -> &ActiveLevels {
-        &self.levels
     }
 }
 

@@ -20,7 +20,6 @@ pub(crate) const DEFAULT_BUCKETS: [f64; 11] =
 /// The quantiles of summaries without `quantiles`.
 pub(crate) const DEFAULT_QUANTILES: [f64; 3] = [0.5, 0.9, 0.99];
 
-/// A list of mappings.
 #[derive(Debug)]
 pub struct Mapper {
     /// The mappings, those with globs before those with regular expressions.

@@ -28,7 +28,6 @@ impl Metrics {
         self.sources.lock().push(source);
     }
 
-    /// Lists all metrics.
     pub fn collect(&self, sink: &mut dyn MetricSink) {
         // Cloned, so that a source is not called with a lock held.
         let sources = self.sources.lock().clone();

@@ -67,7 +67,6 @@ pub struct Resource {
     pub set: Vec<(&'static str, String)>,
 }
 
-/// The protocol of OTLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     Http,
@@ -108,7 +107,6 @@ pub struct Otlp {
 }
 
 impl Otlp {
-    /// Starts the threads.
     pub fn start(options: Options, failures: &Failures) -> Result<Otlp, SetupError> {
         let url: Result<Uri, _> = options.url.expose().parse();
         let target = url.map_err(|error| SetupError::Invalid(error.to_string()))?;
@@ -150,12 +148,10 @@ impl Otlp {
         Box::new(layer)
     }
 
-    /// Returns the counts of what is sent.
     pub fn counts(&self) -> OtlpCounts {
         self.counts.clone()
     }
 
-    /// Returns the certificates for a URL of https.
     pub fn certificates(&self) -> Arc<ClientCertificates> {
         self.certificates.clone()
     }

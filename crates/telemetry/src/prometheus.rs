@@ -25,41 +25,10 @@ pub enum TextFormat {
 }
 
 impl TextFormat {
-    /// Returns the `Content-Type` of an answer in this format.
     pub fn content_type(self) -> &'static str {
         match self {
             TextFormat::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
             TextFormat::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-        }
-    }
-}
-
-/// The types of families in the text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TextType {
-    Counter,
-    Gauge,
-    Histogram,
-    Summary,
-}
-
-impl TextType {
-    fn name(self) -> &'static str {
-        match self {
-            TextType::Counter => "counter",
-            TextType::Gauge => "gauge",
-            TextType::Histogram => "histogram",
-            TextType::Summary => "summary",
-        }
-    }
-}
-
-impl From<MetricType> for TextType {
-    fn from(metric_type: MetricType) -> TextType {
-        match metric_type {
-            MetricType::Counter => TextType::Counter,
-            MetricType::Gauge => TextType::Gauge,
-            MetricType::Histogram => TextType::Histogram,
         }
     }
 }
@@ -75,12 +44,10 @@ pub struct PrometheusWriter {
 }
 
 impl PrometheusWriter {
-    /// Returns a writer without metrics.
     pub fn new(format: TextFormat) -> PrometheusWriter {
         PrometheusWriter { format, out: String::new(), name: String::new() }
     }
 
-    /// Returns the text.
     pub fn finish(mut self) -> String {
         if self.format == TextFormat::OpenMetrics {
             self.out.push_str("# EOF\n");
@@ -89,8 +56,9 @@ impl PrometheusWriter {
     }
 
     /// Starts a family with exactly this name, which [`sample`](MetricSink::sample) and [`line`](Self::line) add to.
-    /// Its counters have no `_total`, so that it is only valid in [`TextFormat::Prometheus`]. The name has to be valid.
-    pub fn named_family(&mut self, name: &str, help: &str, text_type: TextType) {
+    /// Its counters have no `_total`, so that it is only valid in [`TextFormat::Prometheus`]. The name has to be valid,
+    /// and the type one of those that Prometheus knows.
+    pub fn named_family(&mut self, name: &str, help: &str, text_type: &str) {
         self.name = name.into();
         self.head(name, help, text_type);
     }
@@ -102,13 +70,13 @@ impl PrometheusWriter {
         self.out.push('\n');
     }
 
-    fn head(&mut self, name: &str, help: &str, text_type: TextType) {
+    fn head(&mut self, name: &str, help: &str, text_type: &str) {
         let out = &mut self.out;
         // Writing to a string cannot fail.
         let _ = write!(out, "# HELP {name} ");
         let quotes = self.format == TextFormat::OpenMetrics;
         push_escaped(out, help, quotes);
-        let _ = writeln!(out, "\n# TYPE {name} {}", text_type.name());
+        let _ = writeln!(out, "\n# TYPE {name} {text_type}");
     }
 
     /// Writes the name and the labels of a sample, and the space before its value.
@@ -177,12 +145,15 @@ impl PrometheusWriter {
 impl MetricSink for PrometheusWriter {
     fn family(&mut self, family: MetricFamily) {
         let prefix = if family.is_standard { "" } else { PREFIX };
-        let is_counter = family.metric_type == MetricType::Counter;
         let base = format!("{prefix}{}", family.name);
-        let samples = if is_counter { Cow::from(format!("{base}_total")) } else { (&base).into() };
+        let (text_type, samples) = match family.metric_type {
+            MetricType::Counter => ("counter", Cow::from(format!("{base}_total"))),
+            MetricType::Gauge => ("gauge", (&base).into()),
+            MetricType::Histogram => ("histogram", (&base).into()),
+        };
         // OpenMetrics names the family, Prometheus' own format its samples.
         let head = if self.format == TextFormat::OpenMetrics { &*base } else { &*samples };
-        self.head(head, family.help, family.metric_type.into());
+        self.head(head, family.help, text_type);
         self.name = samples.into_owned();
     }
 

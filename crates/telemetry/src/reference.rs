@@ -15,7 +15,6 @@ pub(crate) trait StatisticSink {
     fn statistic(&mut self, name: &str, value: StatisticValue<'_>);
 }
 
-/// The value of a statistic.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum StatisticValue<'a> {
     Counter(u64),
@@ -24,7 +23,6 @@ pub(crate) enum StatisticValue<'a> {
     Timer(&'a HistogramSnapshot),
 }
 
-/// Options of the statistics.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// What all names end with.

@@ -35,7 +35,6 @@ pub struct Options {
     pub replaces_tag_characters: bool,
 }
 
-/// The protocol of the reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     Tcp,

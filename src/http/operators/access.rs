@@ -33,12 +33,8 @@ use weir_common::error::SetupError;
 use weir_common::threads::repeat_blocking;
 use weir_common::throttle::Throttle;
 
-/// How often the token files are read. Polling finds every kind of change, also of links (as Kubernetes
-/// replaces `..data`).
+/// How often the token files are read. Polling finds every change, also of links (Kubernetes replaces `..data`).
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-
-/// The shortest interval between log lines about refused requests.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The longest text of a change, in characters.
 const MAX_AUDIT_CHARS: usize = 512;
@@ -78,7 +74,7 @@ impl Access {
         let AccessOptions { read_token_file, write_token_file, require_token, allowed_hosts } =
             options;
         let tokens = Tokens::load(read_token_file, write_token_file)?;
-        Ok(Access { tokens, require_token, allowed_hosts, refusals: Throttle::new(LOG_INTERVAL) })
+        Ok(Access { tokens, require_token, allowed_hosts, refusals: Throttle::default() })
     }
 
     /// Reads the token files again when they change. Ends only if there are none.

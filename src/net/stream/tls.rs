@@ -1,7 +1,6 @@
 //! An established TLS connection.
 //!
-//! It holds little for its client: what it has not read of one record (16 KiB), and what the socket
-//! has not taken of one write.
+//! It holds little for its client: the unread part of a record (16 KiB), and what the socket has not taken of a write.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::pin::Pin;

@@ -9,7 +9,6 @@ use rustls::ServerConfig;
 
 use super::config::{Checked, Files};
 use super::{Certificate, Options, TlsMetrics};
-use crate::net::LOG_INTERVAL;
 use weir_common::client_tls::RejectedFiles;
 use weir_common::error::SetupError;
 use weir_common::file_reads::FileReads;
@@ -24,11 +23,11 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// valid: certificate, key and client CA.
 #[derive(Debug)]
 pub struct Certificates {
-    options: Options,
+    pub options: Options,
     reads: FileReads,
     active: ArcSwap<Checked>,
     seen: Mutex<Seen>,
-    metrics: TlsMetrics,
+    pub metrics: TlsMetrics,
     reload_log: Throttle,
 }
 
@@ -54,16 +53,8 @@ impl Certificates {
             active: ArcSwap::from_pointee(checked),
             seen: Mutex::new(Seen { active: fingerprint, last: fingerprint, reported: None }),
             metrics: TlsMetrics::default(),
-            reload_log: Throttle::new(LOG_INTERVAL),
+            reload_log: Throttle::default(),
         }))
-    }
-
-    pub fn options(&self) -> &Options {
-        &self.options
-    }
-
-    pub fn metrics(&self) -> &TlsMetrics {
-        &self.metrics
     }
 
     pub(super) fn active(&self) -> Arc<ServerConfig> {

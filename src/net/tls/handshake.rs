@@ -20,7 +20,7 @@ use tokio::task::yield_now;
 
 use super::Certificates;
 use super::queue::Queue;
-use crate::net::{ConnectionHandle, DetachedStream, LOG_INTERVAL, Stream, TlsStream};
+use crate::net::{ConnectionHandle, DetachedStream, Stream, TlsStream};
 use weir_common::threads;
 use weir_common::throttle::Throttle;
 
@@ -55,7 +55,7 @@ impl Handshakes {
         certificates: Arc<Certificates>,
         serving_threads: usize,
     ) -> anyhow::Result<Arc<Handshakes>> {
-        let listener = certificates.options().listener;
+        let listener = certificates.options.listener;
         let threads = (0..serving_threads.div_ceil(THREADS_PER_THREAD)).map(|i| {
             let queue = Arc::new(Queue::new());
             let (certificates, queued) = (certificates.clone(), queue.clone());
@@ -68,14 +68,14 @@ impl Handshakes {
             queues: queues?,
             next: AtomicUsize::new(0),
             certificates,
-            failure_log: Throttle::new(LOG_INTERVAL),
-            refusal_log: Throttle::new(LOG_INTERVAL),
+            failure_log: Throttle::default(),
+            refusal_log: Throttle::default(),
         }))
     }
 
     /// Does the handshake of a connection. None if it fails, or if there are too many.
     pub async fn run(&self, socket: Stream, handle: Arc<ConnectionHandle>) -> Option<Stream> {
-        let metrics = self.certificates.metrics();
+        let metrics = &self.certificates.metrics;
         let peer = socket.peer();
         let max_queued = handle.max_connections() / QUEUED_DIVISOR / self.queues.len();
         let (done, result) = oneshot::channel();
@@ -101,9 +101,9 @@ impl Handshakes {
     }
 
     fn count_refusal(&self) {
-        self.certificates.metrics().handshakes_refused.inc();
+        self.certificates.metrics.handshakes_refused.inc();
         if let Some(suppressed) = self.refusal_log.pass() {
-            let listener = self.certificates.options().listener;
+            let listener = self.certificates.options.listener;
             tracing::warn!(
                 listener,
                 suppressed,
@@ -113,7 +113,7 @@ impl Handshakes {
     }
 
     fn log_failure(&self, error: &io::Error, peer: Option<std::net::SocketAddr>) {
-        let listener = self.certificates.options().listener;
+        let listener = self.certificates.options.listener;
         let peer = peer.map(tracing::field::display);
         if !is_failure(error) {
             tracing::debug!(listener, peer, %error, "TLS handshake failed");

@@ -144,9 +144,9 @@ impl Identities {
 
     fn all(&self) -> impl Iterator<Item = Identity> {
         let served = self.served.iter().map(|certificates| Identity {
-            listener: certificates.options().listener,
+            listener: certificates.options.listener,
             certificate: certificates.certificate(),
-            file: Some(certificates.options().cert.display().to_string()),
+            file: Some(certificates.options.cert.display().to_string()),
             rejected: certificates.rejected(),
         });
         let presented = self.presented.iter().map(|(listener, certificates)| {

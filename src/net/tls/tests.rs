@@ -162,7 +162,7 @@ fn a_changed_set_replaces_the_active_one_if_it_is_valid() {
     let directory = directory(&authority);
     let certificates = Certificates::load(options(directory.path())).unwrap();
     let counts = || {
-        let metrics = certificates.metrics();
+        let metrics = &certificates.metrics;
         (metrics.reloads.get(), metrics.reload_failures.get())
     };
     let before = certificates.active();

@@ -83,7 +83,7 @@ impl<S: Store + States + 'static> Server<S> {
     }
 
     pub fn stats(&self) -> &RespStats {
-        self.resp.stats()
+        &self.resp.stats
     }
 
     /// Serves one end of a connection.
@@ -128,7 +128,7 @@ impl Client {
         let timeout = Duration::from_secs(1);
         let limits = Limits { timeout, max_request: 1_000, max_buffered: 1 << 20 };
         let server = Server::new(store, limits, password, with);
-        let (stream, stats) = (server.connect(), server.resp.stats().clone());
+        let (stream, stats) = (server.connect(), server.resp.stats.clone());
         Client { stream, clock, shutdown: server.shutdown, stats }
     }
 

@@ -26,8 +26,7 @@ use weir_store::Store;
 /// Queued requests whose room is kept after a burst.
 const KEPT_QUEUE_CAPACITY: usize = 64;
 
-/// The requests that a connection has received, and its calls that wait. A trait, because the types of the futures
-/// cannot be named.
+/// A connection's received requests, and its calls that wait. A trait: the types of the futures cannot be named.
 pub(super) trait ConnectionCalls {
     fn queue(&mut self, request: Request<RecvStream>, respond: SendResponse<Bytes>);
     fn has_queued(&self) -> bool;

@@ -91,7 +91,7 @@ impl ReadScheduler {
 /// thread; the atomics merely make it `Sync`.
 #[derive(Debug)]
 pub(super) struct ReadTurn {
-    scheduler: ReadScheduler,
+    pub scheduler: ReadScheduler,
     state: AtomicState,
     remaining: AtomicUsize,
 }
@@ -127,10 +127,6 @@ impl AtomicState {
 }
 
 impl ReadTurn {
-    pub fn scheduler(&self) -> &ReadScheduler {
-        &self.scheduler
-    }
-
     /// Starts a turn, unless the connection is queued for one. To be called whenever the
     /// connection's task is polled.
     pub fn start_poll(&self) {

@@ -65,8 +65,7 @@ impl<S: Store> Grpc<S> {
     }
 }
 
-/// Answers, and waits for the client to close: what is unread at the end would reset the connection, and the answer be
-/// lost.
+/// Answers, and waits for the client to close: unread bytes would reset the connection and lose the answer.
 async fn answer(mut stream: Stream) -> std::io::Result<u64> {
     stream.write_all(ANSWER).await?;
     stream.shutdown().await?;

@@ -18,7 +18,6 @@ const MAX_SHOWN_CHARS: usize = 100;
 /// The packages of Envoy's service before v3.
 const OLD_PACKAGES: [&str; 2] = ["/envoy.service.ratelimit.v2.", "/pb.lyft.ratelimit."];
 
-/// Whether a request is a call of gRPC.
 pub(super) fn is_call(request: &Request<RecvStream>) -> bool {
     let content_type = request.headers().get(CONTENT_TYPE);
     *request.method() == Method::POST && content_type.is_some_and(|kind| is_grpc(kind.as_bytes()))

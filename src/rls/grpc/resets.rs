@@ -41,7 +41,6 @@ impl ResetCounter {
         ResetCounter { excess: 0, forgiven_at: Instant::now() }
     }
 
-    /// Counts a request that was read.
     pub fn count_read(&mut self) {
         self.excess = self.excess.saturating_sub(FORGIVEN_PER_REQUEST);
     }

@@ -8,6 +8,7 @@ use weir_common::metrics::{
     Counter, Histogram, HistogramSnapshot, MetricFamily, MetricSink, MetricSource, SampleValue,
     UNKNOWN_METHOD,
 };
+use weir_common::named_enum;
 use weir_common::throttle::Throttles;
 
 /// The bounds of latencies, in microseconds.
@@ -58,23 +59,13 @@ pub struct GrpcStats {
     refused_log: Throttles<(Refused, Option<IpAddr>)>,
 }
 
-/// Why a connection or a call is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Refused {
-    Http1,
-    ContentType,
-    Method,
-}
-
-impl Refused {
-    const ALL: [Refused; 3] = [Refused::Http1, Refused::ContentType, Refused::Method];
-
-    fn reason(self) -> &'static str {
-        match self {
-            Refused::Http1 => "http1",
-            Refused::ContentType => "content_type",
-            Refused::Method => "unknown_method",
-        }
+named_enum! {
+    /// Why a connection or a call is refused.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub(super) enum Refused, reason {
+        Http1 = "http1",
+        ContentType = "content_type",
+        Method = "unknown_method",
     }
 }
 
@@ -115,9 +106,7 @@ impl GrpcStats {
 
     /// Counts what is refused, and logs what the client sent.
     pub(super) fn count_refused(&self, refused: Refused, peer: Option<SocketAddr>, received: &str) {
-        for (_, count) in Refused::ALL.iter().zip(&self.refused).filter(|(of, _)| **of == refused) {
-            count.inc();
-        }
+        self.refused[refused as usize].inc();
         let key = (refused, peer.map(|peer| peer.ip()));
         let Some(suppressed) = self.refused_log.pass(key) else { return };
         let peer = peer.map(tracing::field::display);

@@ -11,8 +11,7 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use crate::health::Health;
 
-/// Reports the health of two services: `ratelimit` follows the health state, and the empty name
-/// always serves, since the process answers.
+/// Reports two services: `ratelimit` follows the health state; the empty name always serves, as the process answers.
 #[derive(Debug)]
 pub struct HealthService(Arc<Health>);
 

@@ -6,7 +6,6 @@ use parking_lot::Mutex;
 
 use crate::spans::TraceIds;
 
-/// A distribution of numbers in buckets.
 #[derive(Debug)]
 pub struct Histogram {
     /// The upper bounds of all buckets but the last, in ascending order.
@@ -73,7 +72,6 @@ impl Histogram {
         self.record_times(value, 1);
     }
 
-    /// Records `value` as many times as `times`.
     pub fn record_times(&self, value: u64, times: u64) {
         let bucket = self.bucket(value);
         self.counts[bucket].fetch_add(times, Ordering::Relaxed);
@@ -109,6 +107,24 @@ impl HistogramSnapshot {
         }
         self.sum += other.sum;
     }
+}
+
+/// Returns the quantile `q`, in the unit of the bounds; none if there are no numbers. It is interpolated
+/// within its bucket, as Prometheus' `histogram_quantile` does; numbers above the last bound count as
+/// that bound.
+pub fn quantile(bounds: &[f64], counts: &[u64], q: f64) -> Option<f64> {
+    let total: u64 = counts.iter().sum();
+    let last = bounds.last().filter(|_| total > 0)?;
+    let rank = q * total as f64;
+    let (mut below, mut lower) = (0.0, 0.0);
+    for (bound, count) in bounds.iter().zip(counts) {
+        let count = *count as f64;
+        if count > 0.0 && below + count >= rank {
+            return Some(lower + (bound - lower) * (rank - below) / count);
+        }
+        (below, lower) = (below + count, *bound);
+    }
+    Some(*last)
 }
 
 #[cfg(test)]

@@ -47,7 +47,6 @@ impl MergedFamilies {
         self.label = Some((name, value));
     }
 
-    /// Writes everything to `sink`.
     pub fn write(&self, sink: &mut dyn MetricSink) {
         for (family, samples) in &self.families {
             sink.family(*family);

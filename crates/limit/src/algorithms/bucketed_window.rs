@@ -48,7 +48,6 @@ impl State {
 }
 
 impl BucketedWindow {
-    /// Returns the slots of the ring.
     pub fn slots(&self) -> u32 {
         self.buckets + 1
     }
@@ -88,7 +87,6 @@ impl LimitAlgorithm for BucketedWindow {
     const NAME: &'static str = "bucketed_window";
     const COUNTS_AT_ZERO: bool = true;
     const HIT_BYTES: u64 = 0;
-    const RESET_RECURS: bool = false;
     const NEEDS_EXPIRY: bool = false;
 
     fn advance(&self, state: &mut State, now: Micros) {

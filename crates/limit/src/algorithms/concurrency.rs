@@ -42,7 +42,6 @@ pub struct Concurrency {
 }
 
 impl Concurrency {
-    /// The bytes of a hold.
     pub const HOLD_BYTES: u64 = 24;
 }
 
@@ -111,7 +110,6 @@ impl LimitAlgorithm for Concurrency {
     const COUNTS_AT_ZERO: bool = true;
     const COUNTS_IN_FLIGHT: bool = true;
     const HIT_BYTES: u64 = Concurrency::HOLD_BYTES;
-    const RESET_RECURS: bool = false;
     const NEEDS_EXPIRY: bool = false;
 
     fn advance(&self, state: &mut State, now: Micros) {
@@ -143,10 +141,6 @@ impl LimitAlgorithm for Concurrency {
     }
 
     /// Hits in flight end at any time, so a denial is never repeated.
-    fn repeats_denials(&self, _: bool, _: bool) -> bool {
-        false
-    }
-
     fn hold_id(&self) -> Option<&str> {
         self.hold_id.as_deref()
     }

@@ -163,7 +163,6 @@ impl Gcra {
         (self.burst * self.p).saturating_sub(level) / self.p
     }
 
-    /// Returns the length of a tick.
     pub fn tick(&self) -> Micros {
         self.tick
     }
@@ -196,7 +195,6 @@ impl LimitAlgorithm for Gcra {
     const PACKS: bool = true;
     const COUNTS_AT_ZERO: bool = false;
     const HIT_BYTES: u64 = 0;
-    const RESET_RECURS: bool = false;
     const NEEDS_EXPIRY: bool = false;
 
     /// After the clock stepped back by more than a period, the state is as far ahead as when it was written.

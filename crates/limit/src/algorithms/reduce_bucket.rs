@@ -53,18 +53,8 @@ impl ReduceBucket {
     /// Times are below this, so that every store computes exactly.
     pub const END: u64 = 1 << 52;
 
-    /// Returns the plan of this bucket.
     pub fn plan(self) -> Plan {
-        Plan::new(vec![Limit {
-            name: Box::default(),
-            requests_per_unit: self.max,
-            unit: None,
-            unit_multiplier: 1,
-            in_days: false,
-            charge_denied: true,
-            shadow_mode: false,
-            algorithm: Algorithm::ReduceBucket(self),
-        }])
+        Plan::new(vec![Limit::without_period(self.max, Algorithm::ReduceBucket(self), true)])
     }
 
     /// Returns the tokens before a charge of `hits`, by the decision on it. They are as many as `hits`
@@ -95,7 +85,6 @@ impl LimitAlgorithm for ReduceBucket {
     const PACKS: bool = true;
     const COUNTS_AT_ZERO: bool = false;
     const HIT_BYTES: u64 = 0;
-    const RESET_RECURS: bool = false;
     const NEEDS_EXPIRY: bool = true;
     const REPORTS_TOKENS: bool = true;
 
@@ -145,10 +134,6 @@ impl LimitAlgorithm for ReduceBucket {
     }
 
     /// A denial takes the tokens that are left, and may restart the interval.
-    fn repeats_denials(&self, _: bool, _: bool) -> bool {
-        false
-    }
-
     fn write_shape(&self, shape: &mut String) -> fmt::Result {
         write!(shape, "r{}/{}/{}ms", self.max, self.refill, self.interval)
     }

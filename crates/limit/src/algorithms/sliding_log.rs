@@ -38,7 +38,6 @@ impl LimitAlgorithm for SlidingLog {
     const NAME: &'static str = "sliding_log";
     const COUNTS_AT_ZERO: bool = false;
     const HIT_BYTES: u64 = SlidingLog::STAMP_BYTES;
-    const RESET_RECURS: bool = false;
     const NEEDS_EXPIRY: bool = false;
 
     // All limits of a rule share one log. The plan calls `HitLog` to change it once for all of them.

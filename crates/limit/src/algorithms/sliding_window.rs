@@ -1,5 +1,4 @@
-//! Sliding window of two counters: hits of the previous window count in proportion to the part of it
-//! that is still within one period.
+//! Sliding window of two counters: the previous window counts in proportion to its part that is within one period.
 //!
 //! With `i = floor(t / p)` and `e = t - i p`, allowed iff `previous (p - e) / p <= n - current - h`,
 //! in doubles and in this order, so that every store decides alike; the left side is at most
@@ -76,7 +75,6 @@ impl LimitAlgorithm for SlidingWindow {
     const PACKS: bool = true;
     const COUNTS_AT_ZERO: bool = true;
     const HIT_BYTES: u64 = 0;
-    const RESET_RECURS: bool = false;
     const NEEDS_EXPIRY: bool = false;
 
     fn advance(&self, state: &mut State, now: Micros) {

@@ -76,7 +76,6 @@ impl LimitAlgorithm for TokenBucket {
     const PACKS: bool = true;
     const COUNTS_AT_ZERO: bool = false;
     const HIT_BYTES: u64 = 0;
-    const RESET_RECURS: bool = false;
     const NEEDS_EXPIRY: bool = false;
 
     /// Refills nothing: another limit of the same states may refill less. Only what changes tokens stores a refill.

@@ -26,7 +26,6 @@ pub struct KeyState {
     pub leased: Option<LeasedHits>,
 }
 
-/// Hits of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeasedHits {
     pub hits: u64,

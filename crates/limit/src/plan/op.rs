@@ -19,7 +19,6 @@ use std::num::NonZeroU32;
 
 use crate::{Decision, Micros};
 
-/// The operation of a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Takes hits; 0 only looks, and never charges or creates a state.
@@ -126,7 +125,6 @@ impl Op {
     }
 }
 
-/// The hits of an [`Op::UpTo`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpTo {
     /// The hits without which nothing is taken.

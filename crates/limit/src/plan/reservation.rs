@@ -101,7 +101,6 @@ impl ReservationOp {
 }
 
 impl Reservation {
-    /// The largest tag.
     pub const MAX_TAG: u16 = (1 << 12) - 1;
 
     /// The longest time, in seconds, within which hits can be settled.

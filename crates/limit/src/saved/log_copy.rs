@@ -1,5 +1,4 @@
-//! Copies of long logs, made in parts: a log of many megabytes is copied and written in milliseconds,
-//! for which no client should wait.
+//! Copies of long logs, in parts: many megabytes take milliseconds to copy and write, which no client should wait for.
 
 use std::collections::VecDeque;
 
@@ -28,7 +27,6 @@ pub struct LogCopy {
     oldest: Micros,
 }
 
-/// What follows a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextPart {
     /// There is more to copy.

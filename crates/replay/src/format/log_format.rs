@@ -135,8 +135,7 @@ fn operator(text: &str) -> Result<(Column, &str), String> {
     }
 }
 
-/// Returns the combined format of Apache and nginx. nginx is shipped with a configuration that adds the header
-/// of proxies.
+/// Returns the combined format of Apache and nginx; nginx's default configuration adds the header of proxies.
 pub(crate) fn combined(has_forwarded: bool) -> Pattern {
     let mut columns: Vec<Column> = [
         ("remote_host", " "),

@@ -23,16 +23,13 @@ use std::io::{self, Read};
 
 use memchr::memmem;
 
-/// The size of a frame at most.
 pub const MAX_FRAME_BYTES: usize = 256 << 10;
 
-/// The size of a payload at most.
 pub const MAX_PAYLOAD_BYTES: usize = MAX_FRAME_BYTES - HEADER_BYTES;
 
 const HEADER_BYTES: usize = 28;
 const MAGIC: [u8; 4] = [0xb1, b'w', 0xd5, b'f'];
 
-/// What a frame contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
     /// Whole records.
@@ -132,7 +129,6 @@ struct Header {
     shard_bits: u8,
     sequence: u64,
     length: u32,
-    /// The checksum of the payload.
     checksum: u32,
 }
 
@@ -169,7 +165,6 @@ impl Header {
 
 const READ_BYTES: usize = 256 << 10;
 
-/// A valid frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
     pub kind: FrameKind,

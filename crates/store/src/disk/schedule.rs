@@ -11,9 +11,6 @@ use weir_common::throttle::Throttle;
 const MIN_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
-/// How often errors are logged.
-pub const LOG_INTERVAL: Duration = Duration::from_secs(10);
-
 #[derive(Clone, Copy, Debug)]
 pub struct Schedule {
     pub sync: Duration,
@@ -32,7 +29,7 @@ pub struct Retry {
 
 impl Retry {
     pub fn new() -> Retry {
-        Retry { backoff: MIN_BACKOFF, at: Instant::now(), log: Throttle::new(LOG_INTERVAL) }
+        Retry { backoff: MIN_BACKOFF, at: Instant::now(), log: Throttle::default() }
     }
 
     pub fn back_off(&mut self) -> Duration {

@@ -20,7 +20,7 @@ use super::file_id::FileId;
 use super::record::RECORD_BYTES;
 use super::record_file::RecordFile;
 use super::recovery::{self, Recovery};
-use super::schedule::{self, Next, Retry, Schedule};
+use super::schedule::{Next, Retry, Schedule};
 use super::status::Status;
 use super::{OpenError, THREAD};
 use crate::memory::MemoryStore;
@@ -84,7 +84,7 @@ impl<C: Clock> Writer<C> {
             compact_at: now,
             saving: Retry::new(),
             compacting: Retry::new(),
-            lost_log: Throttle::new(schedule::LOG_INTERVAL),
+            lost_log: Throttle::default(),
         }
     }
 

@@ -9,7 +9,7 @@ use super::Guard;
 use crate::memory::MemoryStore;
 use crate::{Answer, Answers, Batch, Charge, OnStoreFailure, Role, Store, StoreError};
 use weir_common::clock::{Clock, Monotonic};
-use weir_limit::{Decision, Micros, NearLimits, Op, Plan, ReservationResult, SECOND, Source};
+use weir_limit::{Decision, Micros, Op, Plan, SECOND, Source};
 
 /// The wait in denials by the policy `deny`.
 const RETRY_AFTER: Micros = SECOND;
@@ -117,7 +117,6 @@ fn replace(
     }
 }
 
-/// The `n` of one of a plan's limits.
 fn n(plan: &Plan, limit: u8) -> u64 {
     plan.limits().get(usize::from(limit)).map_or(0, |limit| limit.requests_per_unit.into())
 }
@@ -127,16 +126,9 @@ fn allow(charge: &Charge<'_>) -> Decision {
     Decision {
         allowed: true,
         limit,
-        would_deny: 0,
-        used_before: 0,
         remaining: n(charge.plan, limit),
-        reset_after: 0,
-        retry_after: None,
         source: Source::Degraded,
-        granted: 0,
-        reserved: 0,
-        reservation: ReservationResult::None,
-        near: NearLimits::default(),
+        ..Decision::default()
     }
 }
 

@@ -29,12 +29,10 @@ impl LeaseCharge {
         Arc::new(LeaseCharge { table: table.clone(), due, sent, answered })
     }
 
-    /// Returns the plan of the key.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.due.plan
     }
 
-    /// Returns the operation of the charge.
     pub fn op(&self) -> Op {
         match self.due.op {
             LeaseOp::Ask(most) => Op::UpTo(UpTo { least: 0, most, share: SHARE }),
@@ -42,7 +40,6 @@ impl LeaseCharge {
         }
     }
 
-    /// Passes the charge to `then`.
     pub fn with_charge<T>(&self, then: impl FnOnce(&Charge<'_>) -> T) -> T {
         self.due.leased.charge(&self.due.plan, self.op(), then)
     }

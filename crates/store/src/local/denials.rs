@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::Charge;
 use crate::memory::fingerprint::Fingerprint;
-use weir_limit::{Decision, Micros, NearLimits, Plan, ReservationResult, Source};
+use weir_limit::{Decision, Micros, Plan, Source};
 
 /// Denials per set. Each key belongs to one set.
 pub(super) const WAYS: usize = 8;
@@ -64,18 +64,13 @@ impl Denials {
         let n = charge.plan.limits().first().map_or(0, |limit| limit.requests_per_unit);
         let retry_after = denial.retry_after.filter(|_| !covers_more || hits <= n.into());
         Some(Decision {
-            allowed: false,
             limit: denial.limit,
             would_deny: denial.would_deny,
             used_before: denial.used_before,
-            remaining: 0,
             reset_after: denial.reset_after.saturating_sub(passed),
             retry_after: retry_after.map(|wait| wait.saturating_sub(passed)),
             source: Source::DeniedLocally,
-            granted: 0,
-            reserved: 0,
-            reservation: ReservationResult::None,
-            near: NearLimits::default(),
+            ..Decision::default()
         })
     }
 
@@ -148,21 +143,6 @@ impl Denials {
     fn place(&self, key: &Fingerprint) -> usize {
         (key.shard >> 16) as usize & self.sets.len().wrapping_sub(1)
     }
-
-    #[cfg(test)]
-    pub fn set_bytes() -> usize {
-        size_of::<Set>()
-    }
-
-    #[cfg(test)]
-    pub fn max(&self) -> usize {
-        self.sets.len() * WAYS
-    }
-
-    #[cfg(test)]
-    pub fn len(&self) -> usize {
-        self.sets.iter().map(|set| set.denials.iter().flatten().count()).sum()
-    }
 }
 
 impl Set {
@@ -194,5 +174,24 @@ impl Denial {
     /// Returns whether it is by the same plan, or by an equal one of a newer rule set.
     fn is_by(&self, plan: &Arc<Plan>) -> bool {
         Arc::ptr_eq(&self.plan, plan) || self.plan == *plan
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Denials {
+        pub fn set_bytes() -> usize {
+            size_of::<Set>()
+        }
+
+        pub fn max(&self) -> usize {
+            self.sets.len() * WAYS
+        }
+
+        pub fn len(&self) -> usize {
+            self.sets.iter().map(|set| set.denials.iter().flatten().count()).sum()
+        }
     }
 }

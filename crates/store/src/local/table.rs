@@ -241,16 +241,6 @@ impl LocalTable {
         let now = self.now();
         self.shards.iter().for_each(|shard| shard.lock().denials.clear(now));
     }
-
-    #[cfg(test)]
-    pub fn max_denials(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().denials.max()).sum()
-    }
-
-    #[cfg(test)]
-    pub fn denials(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().denials.len()).sum()
-    }
 }
 
 impl fmt::Debug for LocalTable {
@@ -360,4 +350,19 @@ fn admitted(charge: &Charge<'_>, answer: &Answer) -> Option<u64> {
     let decision = answer.as_ref().ok()?;
     let is_by_store = decision.allowed && decision.source == Source::Store;
     plain_hits(charge.op).filter(|hits| is_by_store && *hits > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl LocalTable {
+        pub fn max_denials(&self) -> usize {
+            self.shards.iter().map(|shard| shard.lock().denials.max()).sum()
+        }
+
+        pub fn denials(&self) -> usize {
+            self.shards.iter().map(|shard| shard.lock().denials.len()).sum()
+        }
+    }
 }

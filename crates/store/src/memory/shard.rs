@@ -97,11 +97,6 @@ impl Shard {
         self.packed.len() + self.boxed.len()
     }
 
-    #[cfg(test)]
-    pub(super) fn boxed_keys(&self) -> usize {
-        self.boxed.len()
-    }
-
     pub(super) fn bytes(&self) -> usize {
         self.packed.bytes() + self.boxed.bytes()
     }
@@ -320,6 +315,17 @@ impl Shard {
         match is_boxed {
             true => self.boxed.sample(wanted, now),
             false => self.packed.sample(wanted, now),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Shard {
+        pub fn boxed_keys(&self) -> usize {
+            self.boxed.len()
         }
     }
 }

@@ -15,6 +15,12 @@ mod reservations;
 
 type Memory = MemoryStore<Arc<ManualClock>>;
 
+impl<C> MemoryStore<C> {
+    fn with_max_reservations(self, max: usize) -> MemoryStore<C> {
+        MemoryStore { reservations: Reservations::new(max), ..self }
+    }
+}
+
 fn store(max_keys: usize) -> (Memory, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::new(DAWN));
     (MemoryStore::new(clock.clone(), max_keys), clock)

@@ -6,31 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join, join_all};
 
-use super::{RedisCounts, RedisStore};
+use super::RedisStore;
 use crate::shared::ReplicaTexts;
 use crate::{BackendStatus, Operations, SharedTable, StoreStatus};
 use weir_common::metrics::{MergedFamilies, MetricFamily, MetricSink};
 
-type Pick = fn(&RedisCounts) -> &AtomicU64;
-
 const LABELS: &[&str] = &["redis"];
-
-const fn counter(name: &'static str, help: &'static str) -> MetricFamily {
-    MetricFamily::counter(name, help, LABELS)
-}
-
-const COUNTERS: [(MetricFamily, Pick); 8] = [
-    (counter("redis_round_trips", "Round trips started"), |c| &c.trips),
-    (counter("redis_script_calls", "Script calls"), |c| &c.calls),
-    (counter("redis_charges", "Charges sent"), |c| &c.charges),
-    (counter("redis_keys", "Keys charged, equal ones of a round trip counted once"), |c| &c.keys),
-    (counter("redis_incrby_keys", "Keys charged by INCRBY instead of a script"), |c| &c.plain),
-    (counter("redis_slow_round_trips", "Round trips slower than store.redis.slow_after"), |c| {
-        &c.overdue
-    }),
-    (counter("redis_connection_failures", "Connections that went down"), |c| &c.down),
-    (counter("redis_connection_recoveries", "Connections that came up"), |c| &c.up),
-];
 
 const ROUND_TRIP: MetricFamily = MetricFamily::histogram(
     "store_round_trip_seconds",
@@ -123,9 +104,19 @@ impl RedisStore {
     }
 
     fn collect_own(&self, sink: &mut dyn MetricSink) {
-        for (family, pick) in COUNTERS {
-            sink.counter(family, pick(self.counts()).load(Ordering::Relaxed));
-        }
+        let counts = self.counts();
+        let mut add = |name, help, count: &AtomicU64| {
+            sink.counter(MetricFamily::counter(name, help, LABELS), count.load(Ordering::Relaxed));
+        };
+        add("redis_round_trips", "Round trips started", &counts.trips);
+        add("redis_script_calls", "Script calls", &counts.calls);
+        add("redis_charges", "Charges sent", &counts.charges);
+        add("redis_keys", "Keys charged, equal ones of a round trip counted once", &counts.keys);
+        add("redis_incrby_keys", "Keys charged by INCRBY instead of a script", &counts.plain);
+        let slow = "Round trips slower than store.redis.slow_after";
+        add("redis_slow_round_trips", slow, &counts.overdue);
+        add("redis_connection_failures", "Connections that went down", &counts.down);
+        add("redis_connection_recoveries", "Connections that came up", &counts.up);
         sink.histogram(ROUND_TRIP, &self.shared.trip_times.snapshot());
         sink.histogram(BATCH_KEYS, &self.shared.batch_keys.snapshot());
         sink.gauge(CONNECTIONS, self.connections_up() as f64);

@@ -124,7 +124,6 @@ impl ActiveLevels {
         ActiveLevels(Arc::new(ArcSwap::from_pointee((levels, targets))))
     }
 
-    /// Returns the active levels.
     pub fn get(&self) -> LogLevels {
         self.0.load().0.clone()
     }

@@ -88,7 +88,6 @@ impl Queue {
         }
     }
 
-    /// The number of dropped lines.
     pub fn dropped(&self) -> &Counter {
         &self.0.dropped
     }

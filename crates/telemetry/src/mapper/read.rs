@@ -1,6 +1,5 @@
 //! Reads a mapping file.
 
-use std::fmt;
 use std::sync::Arc;
 
 use regex::Regex;
@@ -12,17 +11,12 @@ use weir_rules::tree::{Content, Node};
 use weir_rules::{Position, yaml};
 
 /// The error that makes a file unusable.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{line}:{column}: {message}")]
 pub struct MapperError {
     line: u32,
     column: u32,
     message: String,
-}
-
-impl fmt::Display for MapperError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.line, self.column, self.message)
-    }
 }
 
 impl MapperError {

@@ -37,7 +37,6 @@ const PROCESS_START_TIME: MetricFamily = MetricFamily::gauge(
 )
 .standard();
 
-/// Metrics of the program and its process.
 #[derive(Debug)]
 pub struct ProcessMetrics {
     started: f64,

@@ -70,9 +70,9 @@ weir_hits_total{rule="a\"b\\c\nd"} 18446744073709551615
 #[test]
 fn named_families_have_no_prefix_and_no_total() {
     let mut writer = PrometheusWriter::new(TextFormat::Prometheus);
-    writer.named_family("ratelimit_service_total_requests", "Requests", TextType::Counter);
+    writer.named_family("ratelimit_service_total_requests", "Requests", "counter");
     writer.sample(&[("grpc_method", "Check")], SampleValue::Counter(3));
-    writer.named_family("response_time_seconds", "Time", TextType::Summary);
+    writer.named_family("response_time_seconds", "Time", "summary");
     writer.line("", &[("quantile", "0.5")], 0.25);
     writer.line("_count", &[], 4.0);
     assert_eq!(

@@ -1,6 +1,6 @@
 //! Other buckets, and quantiles, of a histogram.
 
-use weir_common::metrics::HistogramSnapshot;
+use weir_common::metrics::{self, HistogramSnapshot};
 
 /// Bounds that differ by less are the same: they are products of decimal fractions.
 const EPSILON: f64 = 1e-9;
@@ -43,18 +43,9 @@ fn cumulative(histogram: &HistogramSnapshot, bound: f64) -> u64 {
     sum
 }
 
-/// Estimates a quantile, as Prometheus does; NaN without values.
-pub fn quantile(histogram: &HistogramSnapshot, quantile: f64) -> f64 {
-    let rank = quantile * histogram.count() as f64;
-    let (mut sum, mut lower) = (0.0, 0.0);
-    for (upper, count) in histogram.bounds.iter().zip(&histogram.counts) {
-        let next = sum + *count as f64;
-        if *count > 0 && next >= rank {
-            return lower + (upper - lower) * (rank - sum) / *count as f64;
-        }
-        (sum, lower) = (next, *upper);
-    }
-    if histogram.count() == 0 { f64::NAN } else { lower }
+/// Estimates a quantile; NaN without values.
+pub fn quantile(histogram: &HistogramSnapshot, q: f64) -> f64 {
+    metrics::quantile(&histogram.bounds, &histogram.counts, q).unwrap_or(f64::NAN)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::histogram::{quantile, scaled, with_bounds};
 use super::{Options, ReferenceSink, StatisticSink, StatisticValue};
 use crate::mapper::{Mapper, Observer, Series, StatisticType, builtin};
 use crate::name_cache::NameCache;
-use crate::prometheus::{PrometheusWriter, TextType};
+use crate::prometheus::PrometheusWriter;
 use weir_common::metrics::{HistogramSnapshot, MetricSink, SampleValue};
 
 /// The help of series whose mapping has none.
@@ -45,7 +45,6 @@ impl ReferencePage {
         ReferencePage::new(Options { tags: Default::default(), ..options }, mapper)
     }
 
-    /// Writes the metrics that `collect` lists.
     pub fn write(&self, collect: impl FnOnce(&mut dyn MetricSink), writer: &mut PrometheusWriter) {
         let mut cache = self.series.lock();
         let mut page =
@@ -65,7 +64,7 @@ struct PageBuilder<'a> {
 }
 
 struct Family {
-    text_type: TextType,
+    text_type: &'static str,
     help: Arc<str>,
     series: BTreeMap<Vec<(String, String)>, Value>,
 }
@@ -104,13 +103,13 @@ impl PageBuilder<'_> {
         }
         let (text_type, value) = match value {
             StatisticValue::Counter(count) => {
-                (TextType::Counter, Value::Number(count as f64 * series.scale))
+                ("counter", Value::Number(count as f64 * series.scale))
             }
-            StatisticValue::Gauge(gauge) => (TextType::Gauge, Value::Number(gauge * series.scale)),
+            StatisticValue::Gauge(gauge) => ("gauge", Value::Number(gauge * series.scale)),
             StatisticValue::Timer(histogram) => {
                 let text_type = match series.observer {
-                    Observer::Histogram(_) => TextType::Histogram,
-                    Observer::Summary(_) => TextType::Summary,
+                    Observer::Histogram(_) => "histogram",
+                    Observer::Summary(_) => "summary",
                 };
                 let histogram = scaled(histogram, MILLISECONDS_PER_SECOND * series.scale);
                 (text_type, Value::Timer(series.observer.clone(), histogram))

@@ -10,7 +10,6 @@ pub struct Mogrifier {
     tags: Vec<(String, String)>,
 }
 
-/// An error in a part of a mogrifier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MogrifierError {
     /// The part: `PATTERN`, `NAME` or `TAGS`.

@@ -41,8 +41,7 @@ pub(super) fn check(uri: &Uri, headers: &HeaderMap, allowed: &[String]) -> Resul
     Ok(())
 }
 
-/// Returns whether clients may reach the port by this authority; its port does not matter, as it may
-/// be forwarded from another one.
+/// Returns whether clients may reach the port by this authority, at any port: it may be forwarded from another one.
 fn is_allowed(authority: &str, allowed: &[String]) -> bool {
     host(authority).is_some_and(|host| {
         host.eq_ignore_ascii_case("localhost")

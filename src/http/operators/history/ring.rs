@@ -3,6 +3,7 @@
 use std::iter::zip;
 
 use super::{Counts, delta};
+use weir_common::metrics::quantile;
 
 /// The rules that have series.
 pub(super) const SLOTS: usize = 200;
@@ -19,7 +20,6 @@ pub(super) type Cell = [u32; 4];
 /// Steps of one length. All memory is allocated at the start.
 #[derive(Debug)]
 pub(super) struct Ring {
-    /// The seconds of a step.
     pub seconds: u64,
     /// The complete steps that it keeps; there is room for one more.
     pub kept: usize,
@@ -32,8 +32,7 @@ pub(super) struct Ring {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
-    /// The start of the step, in steps since 1970. If the number is not the expected one of its place, the step
-    /// is too old.
+    /// The start of the step, in steps since 1970. If it is not the number expected at its place, the step is too old.
     number: u64,
     /// The first sample in the step.
     sample: u64,
@@ -127,24 +126,6 @@ pub(super) fn grown(before: &mut Counts, now: Counts) -> Counts {
     let grown = std::array::from_fn(|at| delta(before[at], now[at]));
     *before = now;
     grown
-}
-
-/// Returns the quantile `q`, in the unit of the bounds; none if there are no numbers. It is interpolated
-/// within its bucket, as Prometheus' `histogram_quantile` does; numbers above the last bound count as
-/// that bound.
-fn quantile(bounds: &[f64], counts: &[u64], q: f64) -> Option<f64> {
-    let total: u64 = counts.iter().sum();
-    let last = bounds.last().filter(|_| total > 0)?;
-    let rank = q * total as f64;
-    let (mut below, mut lower) = (0.0, 0.0);
-    for (bound, count) in bounds.iter().zip(counts) {
-        let count = *count as f64;
-        if count > 0.0 && below + count >= rank {
-            return Some(lower + (bound - lower) * ((rank - below) / count));
-        }
-        (below, lower) = (below + count, *bound);
-    }
-    Some(*last)
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@ const BY_TEXTS = { value: 'by its value', wildcard: 'by a wildcard', key: 'by it
 
 // A network or a list has a place, such as "10.0.0.0/8 of blocked.txt:17".
 const byText = matched => (matched.within ? `in ${matched.within}` : BY_TEXTS[matched.by] ?? '');
-const originText = ({ file, line, column }) => [fileName(file), line, column].filter(part => part !== null && part !== undefined).join(':');
 
 /** What happens to the next request, as a class and a sentence. */
 function verdict({ rule, control, state, matched }) {
@@ -39,8 +38,8 @@ function showExplained(explained, { entries, domain }) {
     const entry = keyElement('', [entries[i]]);
     if (!matched) return make('li', '', entry, ' matches no entry of the rules');
     const named = list ? make('span', 'note', `Its value is the name of ${shortened(list)}, and not in that list`) : null;
-    const more = later.length ? make('span', 'note', `Also, with less precedence: ${later.map(({ descriptor, ...origin }) => `${shortened(descriptor)} (${originText(origin)})`).join(', ')}`) : null;
-    return make('li', '', entry, ' matches ', code(matched.descriptor), ` (${originText(matched)}) ${byText(matched)}`, more, named);
+    const more = later.length ? make('span', 'note', `Also, with less precedence: ${later.map(({ descriptor, ...origin }) => `${shortened(descriptor)} (${placeText(origin)})`).join(', ')}`) : null;
+    return make('li', '', entry, ' matches ', code(matched.descriptor), ` (${placeText(matched)}) ${byText(matched)}`, more, named);
   }));
   byId('key-misses').replaceChildren(...misses.map(({ message }) => make('li', 'warned', sentence(shortened(message, 300, 80)))));
   const facts = [

@@ -56,7 +56,6 @@ pub(in super::super) enum ClusterEvent {
 
 pub(in super::super) type ClusterEvents = Box<dyn Fn(ClusterEvent) + Send + Sync>;
 
-/// The states of the diagram above.
 enum State {
     Connecting,
     Ready(Session),

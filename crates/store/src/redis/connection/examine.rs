@@ -142,7 +142,6 @@ fn closed(commands: &'static str, error: RedisError) -> ConnectError {
     }
 }
 
-/// The commands of [`add_permission_checks`].
 const PERMISSION_CHECKS: [&str; 2] = ["eval", "evalsha"];
 
 /// Adds commands whose replies show which permissions the user lacks.

@@ -16,9 +16,6 @@ const SETTLE_TIME: Duration = Duration::from_secs(2);
 /// The shortest time between two lines of one outage: only a new cause is logged again.
 const CAUSE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The shortest time between two lines about slow connections.
-const SLOW_INTERVAL: Duration = Duration::from_secs(10);
-
 #[derive(Debug)]
 pub(super) struct ServerLog {
     server: String,
@@ -51,7 +48,7 @@ pub(in crate::redis) struct ConnectionLog {
 
 impl ServerLog {
     pub fn new(server: String) -> ServerLog {
-        ServerLog { server, slow: Throttle::new(SLOW_INTERVAL), outage: Mutex::default() }
+        ServerLog { server, slow: Throttle::default(), outage: Mutex::default() }
     }
 
     /// Removes the outage if its connections have stayed up for long enough.
@@ -90,11 +87,6 @@ impl ConnectionLog {
             let server = &self.server.server;
             tracing::warn!(%server, error, "cannot connect to redis, retrying");
         }
-    }
-
-    #[cfg(test)]
-    pub(super) fn slow_throttle(&self) -> &Throttle {
-        &self.server.slow
     }
 
     /// Logs that the server answered only after `elapsed`, longer than `slow_after`.
@@ -171,6 +163,12 @@ fn millis(time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl ConnectionLog {
+        pub fn slow_throttle(&self) -> &Throttle {
+            &self.server.slow
+        }
+    }
 
     fn connections<const N: usize>(server: &Arc<ServerLog>) -> [ConnectionLog; N] {
         [(); N].map(|()| ConnectionLog::new(server.clone()))
