@@ -152,17 +152,14 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// Returns a clock that stands still at `now`.
     pub fn new(now: Micros) -> ManualClock {
         ManualClock { now: AtomicU64::new(now), stepped: AtomicI64::new(0) }
     }
 
-    /// Sets the time.
     pub fn set(&self, now: Micros) {
         self.now.store(now, Ordering::Relaxed);
     }
 
-    /// Lets time pass.
     pub fn advance(&self, by: Micros) {
         self.now.fetch_add(by, Ordering::Relaxed);
     }

@@ -16,7 +16,6 @@ pub struct OwnedEntry {
 }
 
 impl OwnedEntry {
-    /// Returns copies of entries.
     pub fn copied<'e>(entries: impl IntoIterator<Item = Entry<'e>>) -> Vec<OwnedEntry> {
         entries.into_iter().map(OwnedEntry::from).collect()
     }
@@ -28,7 +27,6 @@ impl<T: Into<String>> From<(T, T)> for OwnedEntry {
     }
 }
 
-/// An entry in JSON.
 #[derive(Serialize, Deserialize)]
 struct JsonEntry {
     key: String,

@@ -7,7 +7,6 @@ mod capped;
 mod histogram;
 mod merged;
 mod series;
-mod value;
 
 pub use capped::CappedSink;
 pub use histogram::{Exemplar, Histogram, HistogramSnapshot};
@@ -33,7 +32,6 @@ pub trait MetricSink {
     fn sample(&mut self, labels: &[(&str, &str)], value: SampleValue<'_>);
 }
 
-/// Lists its metrics.
 pub trait MetricSource: Debug + Send + Sync {
     fn collect(&self, sink: &mut dyn MetricSink);
 }
@@ -52,7 +50,6 @@ pub struct MetricFamily {
     pub is_standard: bool,
 }
 
-/// The type of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricType {
     /// A number that only grows.
@@ -72,8 +69,52 @@ pub enum SampleValue<'a> {
     Histogram(&'a HistogramSnapshot),
 }
 
+/// A copy of a [`SampleValue`].
+#[derive(Debug)]
+enum OwnedValue {
+    Counter(u64),
+    FloatCounter(f64),
+    Gauge(f64),
+    Histogram(HistogramSnapshot),
+}
+
+impl OwnedValue {
+    /// Adds another value of the same type.
+    fn add(&mut self, value: SampleValue<'_>) {
+        match (self, value) {
+            (OwnedValue::Counter(sum), SampleValue::Counter(value)) => {
+                *sum = sum.saturating_add(value);
+            }
+            (OwnedValue::FloatCounter(sum), SampleValue::FloatCounter(value))
+            | (OwnedValue::Gauge(sum), SampleValue::Gauge(value)) => *sum += value,
+            (OwnedValue::Histogram(sum), SampleValue::Histogram(value)) => sum.add(value),
+            // All samples of a family have its type.
+            _ => {}
+        }
+    }
+
+    fn as_value(&self) -> SampleValue<'_> {
+        match self {
+            OwnedValue::Counter(value) => SampleValue::Counter(*value),
+            OwnedValue::FloatCounter(value) => SampleValue::FloatCounter(*value),
+            OwnedValue::Gauge(value) => SampleValue::Gauge(*value),
+            OwnedValue::Histogram(value) => SampleValue::Histogram(value),
+        }
+    }
+}
+
+impl From<SampleValue<'_>> for OwnedValue {
+    fn from(value: SampleValue<'_>) -> OwnedValue {
+        match value {
+            SampleValue::Counter(value) => OwnedValue::Counter(value),
+            SampleValue::FloatCounter(value) => OwnedValue::FloatCounter(value),
+            SampleValue::Gauge(value) => OwnedValue::Gauge(value),
+            SampleValue::Histogram(value) => OwnedValue::Histogram(value.clone()),
+        }
+    }
+}
+
 impl MetricFamily {
-    /// Returns the family of a counter.
     pub const fn counter(
         name: &'static str,
         help: &'static str,
@@ -82,7 +123,6 @@ impl MetricFamily {
         MetricFamily { name, help, metric_type: MetricType::Counter, labels, is_standard: false }
     }
 
-    /// Returns the family of a gauge.
     pub const fn gauge(
         name: &'static str,
         help: &'static str,
@@ -91,7 +131,6 @@ impl MetricFamily {
         MetricFamily { name, help, metric_type: MetricType::Gauge, labels, is_standard: false }
     }
 
-    /// Returns the family of a histogram.
     pub const fn histogram(
         name: &'static str,
         help: &'static str,
@@ -126,43 +165,35 @@ impl dyn MetricSink + '_ {
     }
 }
 
-/// A shared counter.
 #[derive(Clone, Debug, Default)]
 pub struct Counter(Arc<AtomicU64>);
 
 impl Counter {
-    /// Adds 1.
     pub fn inc(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the count.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// A shared gauge.
 #[derive(Clone, Debug, Default)]
 pub struct Gauge(Arc<AtomicI64>);
 
 impl Gauge {
-    /// Adds 1.
     pub fn inc(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Subtracts 1.
     pub fn dec(&self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Sets the value.
     pub fn set(&self, value: i64) {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// Returns the value.
     pub fn get(&self) -> i64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -15,7 +15,6 @@ pub struct Network {
     prefix_len: u8,
 }
 
-/// Why a text is not a network.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NetworkError {
     #[error("'{0}' is no network: write an address such as 203.0.113.7, or 10.0.0.0/8")]
@@ -109,7 +108,6 @@ impl Network {
         write!(rest, "{self}").is_ok() && rest.0.is_empty()
     }
 
-    /// The length of the prefix, in bits.
     pub fn prefix_len(&self) -> u8 {
         self.prefix_len
     }

@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use rustix::fs::OFlags;
 
-/// Opens a regular file to read it.
 pub fn open(path: &Path) -> io::Result<File> {
     open_with(OpenOptions::new().read(true), path)
 }
@@ -60,12 +59,10 @@ pub fn replace(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     open_directory(directory)?.sync_all()
 }
 
-/// Removes a file, if it exists.
 pub fn remove_if_any(path: &Path) -> io::Result<()> {
     fs::remove_file(path).or_else(if_absent)
 }
 
-/// Opens a directory.
 pub fn open_directory(path: &Path) -> io::Result<File> {
     let flags = flags(OFlags::DIRECTORY | OFlags::NONBLOCK);
     OpenOptions::new().read(true).custom_flags(flags).open(path)

@@ -6,7 +6,6 @@ use parking_lot::Mutex;
 
 use crate::spans::TraceIds;
 
-/// A distribution of numbers in buckets.
 #[derive(Debug)]
 pub struct Histogram {
     /// The upper bounds of all buckets but the last, in ascending order.
@@ -26,7 +25,6 @@ type Recorded = (u64, TraceIds);
 /// A value of a histogram that a trace explains.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Exemplar {
-    /// The index of the value's bucket.
     pub bucket: usize,
     pub value: f64,
     pub ids: TraceIds,
@@ -73,14 +71,12 @@ impl Histogram {
         self.record_times(value, 1);
     }
 
-    /// Records `value` as many times as `times`.
     pub fn record_times(&self, value: u64, times: u64) {
         let bucket = self.bucket(value);
         self.counts[bucket].fetch_add(times, Ordering::Relaxed);
         self.sum.fetch_add(value.saturating_mul(times), Ordering::Relaxed);
     }
 
-    /// Returns the counts of all buckets, the sum, and the exemplars.
     pub fn snapshot(&self) -> HistogramSnapshot {
         let exemplars = self.exemplars.iter().enumerate().filter_map(|(bucket, exemplar)| {
             let (value, ids) = (*exemplar.lock())?;
@@ -97,7 +93,6 @@ impl Histogram {
 }
 
 impl HistogramSnapshot {
-    /// The number of recorded values.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }

@@ -1,7 +1,6 @@
 //! Families that several sources share.
 
-use super::value::OwnedValue;
-use super::{MetricFamily, MetricSink, SampleValue};
+use super::{MetricFamily, MetricSink, OwnedValue, SampleValue};
 
 /// Keeps samples grouped by family, in the order in which they were added: a sink for several sources
 /// with the same families, which another sink then receives once.
@@ -47,7 +46,6 @@ impl MergedFamilies {
         self.label = Some((name, value));
     }
 
-    /// Writes everything to `sink`.
     pub fn write(&self, sink: &mut dyn MetricSink) {
         for (family, samples) in &self.families {
             sink.family(*family);
@@ -60,7 +58,6 @@ impl MergedFamilies {
         }
     }
 
-    /// The families, in order.
     pub fn families(&self) -> impl Iterator<Item = MetricFamily> {
         self.families.iter().map(|(family, _)| *family)
     }
