@@ -1,17 +1,15 @@
 //! The formats of settings: how each is written, and the Rust type it is read as.
 
-mod list;
-mod number;
-
+use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use config::{Value, ValueKind};
 use percent_encoding::percent_decode_str;
 
-pub use number::{Bytes, Int, Ratio};
+use super::reference::go::read_digits;
 use weir_common::duration::{MAX_DURATION, read_duration};
-use weir_common::number::SIZE_EXPECTED;
+use weir_common::number::{SIZE_EXPECTED, read_size};
 
 /// How a setting is written. Plain types such as `bool` and `Duration` are formats of themselves.
 pub trait Format {
@@ -53,7 +51,6 @@ pub enum FormatKind {
 }
 
 impl FormatKind {
-    /// Returns what to write, for an error message.
     pub fn expected(self) -> String {
         match self {
             FormatKind::Bool => "true or false".into(),
@@ -145,10 +142,7 @@ impl Format for AutoOrDuration {
     const KIND: FormatKind = FormatKind::AutoOrDuration;
 
     fn parse(text: &str) -> Option<Option<Duration>> {
-        match text.eq_ignore_ascii_case("auto") {
-            true => Some(None),
-            false => read_duration(text).map(Some),
-        }
+        if text.eq_ignore_ascii_case("auto") { Some(None) } else { read_duration(text).map(Some) }
     }
 }
 
@@ -181,17 +175,113 @@ impl Format for OptionalAddress {
     }
 }
 
+/// The integer types that settings are read as.
+pub trait Integer: Copy {
+    /// Converts `n`, or returns the greatest value of the type if `n` is greater.
+    fn saturating_from(n: u64) -> Self;
+}
+
+macro_rules! integer {
+    ($($type:ty)*) => {
+        $(impl Integer for $type {
+            fn saturating_from(n: u64) -> $type {
+                <$type>::try_from(n).unwrap_or(<$type>::MAX)
+            }
+        })*
+    };
+}
+
+integer!(u32 u64 usize);
+
+/// A whole number from `MIN` to `MAX`, in any base of the reference.
+#[derive(Debug)]
+pub struct Int<T, const MIN: u64, const MAX: u64>(PhantomData<T>);
+
+impl<T: Integer, const MIN: u64, const MAX: u64> Format for Int<T, MIN, MAX> {
+    type Value = T;
+    const KIND: FormatKind = FormatKind::Int(MIN, MAX);
+
+    fn parse(text: &str) -> Option<T> {
+        read_digits(text).filter(|n| (MIN..=MAX).contains(n)).map(T::saturating_from)
+    }
+}
+
+/// A size in bytes: `64MiB`, `1MB`, or a bare number.
+#[derive(Debug)]
+pub struct Bytes<T>(PhantomData<T>);
+
+impl<T: Integer> Format for Bytes<T> {
+    type Value = T;
+    const KIND: FormatKind = FormatKind::Bytes;
+
+    fn parse(text: &str) -> Option<T> {
+        read_size(text).map(T::saturating_from)
+    }
+}
+
+/// A number from 0 to 1.
+#[derive(Debug)]
+pub struct Ratio;
+
+impl Format for Ratio {
+    type Value = f32;
+    const KIND: FormatKind = FormatKind::Ratio;
+
+    fn parse(text: &str) -> Option<f32> {
+        text.parse().ok().filter(|n| (0.0..=1.0).contains(n))
+    }
+}
+
+/// A setting that may be unset: its text is empty then.
+impl<F: Format> Format for Option<F> {
+    type Value = Option<F::Value>;
+    const KIND: FormatKind = F::KIND;
+    const IS_SECRET: bool = F::IS_SECRET;
+
+    fn parse(text: &str) -> Option<Option<F::Value>> {
+        match text {
+            "" => Some(None),
+            text => F::parse(text).map(Some),
+        }
+    }
+}
+
+/// A list, or text with commas between its parts.
+impl<F: Format> Format for Vec<F> {
+    type Value = Vec<F::Value>;
+    const KIND: FormatKind = FormatKind::List;
+    const IS_SECRET: bool = F::IS_SECRET;
+
+    fn parse(text: &str) -> Option<Vec<F::Value>> {
+        parts(text).map(F::parse).collect()
+    }
+
+    fn read(value: &Value) -> Option<Vec<F::Value>> {
+        match &value.kind {
+            ValueKind::Array(items) => items.iter().map(F::read).collect(),
+            _ => Self::parse(&text(value)?),
+        }
+    }
+
+    fn shown(value: &Value, masked: impl Fn(&str) -> String) -> String {
+        let items: Vec<String> = match &value.kind {
+            ValueKind::Array(items) => items.iter().map(written).collect(),
+            _ => parts(&written(value)).map(str::to_owned).collect(),
+        };
+        let shown: Vec<_> = items.iter().map(|item| masked(item)).collect();
+        format!("{shown:?}")
+    }
+}
+
+fn parts(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',').map(str::trim).filter(move |_| !list.is_empty())
+}
+
 /// Returns a scalar as text; none for a list or a table.
 pub(super) fn text(value: &Value) -> Option<String> {
     match &value.kind {
-        ValueKind::Boolean(b) => Some(b.to_string()),
-        ValueKind::I64(n) => Some(n.to_string()),
-        ValueKind::I128(n) => Some(n.to_string()),
-        ValueKind::U64(n) => Some(n.to_string()),
-        ValueKind::U128(n) => Some(n.to_string()),
-        ValueKind::Float(n) => Some(n.to_string()),
-        ValueKind::String(s) => Some(s.clone()),
         ValueKind::Nil | ValueKind::Table(_) | ValueKind::Array(_) => None,
+        scalar => Some(scalar.to_string()),
     }
 }
 
@@ -263,5 +353,21 @@ mod tests {
         for bad in ["%", "%4", "a%zz", "%+9", "% 9", "%%41", "%\u{e4}"] {
             assert_eq!(decoded(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn optional_values_and_lists_may_be_empty() {
+        assert_eq!(Option::<Secret>::parse(""), Some(None));
+        assert_eq!(Option::<Secret>::parse("x"), Some(Some("x".into())));
+        assert_eq!(Vec::<String>::parse(""), Some(Vec::new()));
+        assert_eq!(Vec::<String>::parse("a, b"), Some(vec!["a".into(), "b".into()]));
+    }
+
+    #[test]
+    fn numbers_stay_within_their_bounds() {
+        assert_eq!(Int::<u32, 1, 10>::parse("10"), Some(10));
+        assert_eq!(Int::<u32, 1, 10>::parse("0"), None);
+        assert_eq!(Int::<u32, 1, 10>::parse("11"), None);
+        assert_eq!(Bytes::<u32>::parse("8GiB"), Some(u32::MAX));
     }
 }

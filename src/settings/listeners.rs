@@ -31,10 +31,7 @@ impl Settings {
 
     pub(super) fn check_tls(&mut self, errors: &mut Vec<SettingError>) {
         for tls in [&self.grpc.tls, &self.http.tls, &self.resp.tls] {
-            match *tls.enabled {
-                true => check(tls, errors),
-                false => self.warnings.extend(unused(tls)),
-            }
+            if *tls.enabled { check(tls, errors) } else { self.warnings.extend(unused(tls)) }
         }
     }
 

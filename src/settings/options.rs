@@ -157,7 +157,6 @@ impl Settings {
         }
     }
 
-    /// Returns the limits of either HTTP listener.
     pub fn http_limits(&self) -> http::Limits {
         http::Limits {
             max_connections: *self.http.max_connections,
@@ -229,8 +228,7 @@ impl Settings {
         }
     }
 
-    /// Returns how to count in Redis, and how to count limits per second if they have a Redis of
-    /// their own.
+    /// Returns how to count in Redis, and how to count limits per second if they have a Redis of their own.
     pub fn redis_options(
         &self,
     ) -> Option<(weir_store::redis::Options, Option<weir_store::redis::Options>)> {
@@ -244,7 +242,6 @@ impl Settings {
         Some(weir_store::disk::Options { path, sync: *disk.sync, max_keys })
     }
 
-    /// Whether rules come from a management server.
     pub fn is_xds(&self) -> bool {
         *self.rules.source == RulesSource::Xds
     }

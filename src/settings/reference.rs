@@ -16,7 +16,6 @@ pub const DEFAULT_DEBUG_ADDRESS: &str = ":6070";
 /// The host by which the reference listens on all addresses, over IPv6 and IPv4.
 const ALL_ADDRESSES: &str = "0.0.0.0";
 
-/// A variable of the reference that has an effect.
 #[derive(Debug)]
 pub struct Variable {
     pub name: &'static str,
@@ -41,7 +40,6 @@ pub enum Effect {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RedisEffect {
-    /// Sets a setting.
     Same(&'static str),
     /// Sets the URL; with sentinels, the name of the master comes before it.
     Url(&'static str, &'static str),

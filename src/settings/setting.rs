@@ -10,7 +10,6 @@ use super::format::{Format, FormatKind, written};
 use super::secret;
 use weir_rules::truncate;
 
-/// The origin of a value that nothing sets.
 pub const DEFAULT_ORIGIN: &str = "default";
 
 const MAX_SHOWN_BYTES: usize = 200;
@@ -51,10 +50,7 @@ impl Setting {
 
     /// Returns `text` as it may be shown: secrets, and logins in URLs, are masked.
     pub fn masked(&self, text: &str) -> String {
-        match self.is_secret {
-            true => secret::masked(text),
-            false => secret::shown(self.name, text),
-        }
+        if self.is_secret { secret::masked(text) } else { secret::shown(self.name, text) }
     }
 }
 
@@ -71,7 +67,6 @@ pub struct Resolved<T> {
 }
 
 impl<T> Resolved<T> {
-    /// Whether nothing sets the setting.
     pub fn is_default(&self) -> bool {
         self.origin == DEFAULT_ORIGIN
     }
@@ -116,10 +111,10 @@ impl<T> fmt::Debug for Resolved<T> {
 }
 
 /// The settings of all layers, read one by one.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct SettingReader {
-    /// The values by name, each with its origin.
-    pub values: BTreeMap<String, Value>,
+    /// The values by name, each with its origin; defaults are not among them.
+    pub values: BTreeMap<&'static str, Value>,
     pub errors: Vec<SettingError>,
     pub warnings: Vec<String>,
     /// The reference's variables that ask for Redis.
@@ -167,7 +162,6 @@ pub struct SettingError {
     /// The file, variable or flag at fault.
     pub origin: String,
     pub message: String,
-    /// What to write instead.
     pub help: String,
 }
 

@@ -84,48 +84,38 @@ macro_rules! group {
             $(pub $plain: $plain_type,)*
         }
 
-        impl $crate::settings::table::SettingGroup for $name {
-            fn declare(
-                group: &str,
-                settings: &mut Vec<$crate::settings::setting::Setting>,
-            ) {
-                $(<$flat_type>::declare(group, settings);)*
-                $(settings.push($crate::settings::setting::Setting::new::<$format>(
-                    $crate::settings::table::below(group, stringify!($field)),
-                    $default,
-                    concat!($($doc),+),
-                ));)*
-                $(<$group_type>::declare(
-                    &$crate::settings::table::below(group, stringify!($group)),
-                    settings,
-                );)*
-            }
+        const _: () = {
+            use $crate::settings::{setting, table};
 
-            fn read(
-                group: &str,
-                reader: &mut $crate::settings::setting::SettingReader,
-            ) -> Option<$name> {
-                Some($name {
-                    $($flat: <$flat_type>::read(group, reader)?,)*
-                    $($field: reader.read::<$format>(
-                        $crate::settings::table::find(
-                            &$crate::settings::table::below(group, stringify!($field)),
-                        )?,
-                    )?,)*
-                    $($group: <$group_type>::read(
-                        &$crate::settings::table::below(group, stringify!($group)),
-                        reader,
-                    )?,)*
-                    $($plain: Default::default(),)*
-                })
-            }
+            impl table::SettingGroup for $name {
+                fn declare(group: &str, settings: &mut Vec<setting::Setting>) {
+                    $(<$flat_type>::declare(group, settings);)*
+                    $(settings.push(setting::Setting::new::<$format>(
+                        table::below(group, stringify!($field)),
+                        $default,
+                        concat!($($doc),+),
+                    ));)*
+                    $(<$group_type>::declare(&table::below(group, stringify!($group)), settings);)*
+                }
 
-            fn list<'a>(&'a self, entries: &mut Vec<$crate::settings::setting::SettingEntry<'a>>) {
-                $(self.$flat.list(entries);)*
-                $(entries.push(self.$field.entry());)*
-                $(self.$group.list(entries);)*
+                fn read(group: &str, reader: &mut setting::SettingReader) -> Option<$name> {
+                    Some($name {
+                        $($flat: <$flat_type>::read(group, reader)?,)*
+                        $($field: reader.read::<$format>(
+                            table::find(&table::below(group, stringify!($field)))?,
+                        )?,)*
+                        $($group: <$group_type>::read(&table::below(group, stringify!($group)), reader)?,)*
+                        $($plain: Default::default(),)*
+                    })
+                }
+
+                fn list<'a>(&'a self, entries: &mut Vec<setting::SettingEntry<'a>>) {
+                    $(self.$flat.list(entries);)*
+                    $(entries.push(self.$field.entry());)*
+                    $(self.$group.list(entries);)*
+                }
             }
-        }
+        };
     };
 }
 use group;

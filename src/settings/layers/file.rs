@@ -3,14 +3,13 @@
 mod toml;
 mod yaml;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 use config::{Value, ValueKind};
 
-use super::Layer;
 use crate::settings::setting::SettingError;
 use crate::settings::table::{self, below};
 use weir_rules::truncate;
@@ -23,7 +22,7 @@ const MAX_NAME_BYTES: usize = 100;
 type Place = (usize, usize);
 
 /// Reads a settings file. The origin of each value is its place, `file:line:column`. Errors are added to `errors`.
-pub(super) fn read(path: &Path, errors: &mut Vec<SettingError>) -> Layer {
+pub(super) fn read(path: &Path, errors: &mut Vec<SettingError>) -> BTreeMap<&'static str, Value> {
     let mut entries = Entries { file: path.display().to_string(), ..Entries::default() };
     match text(path) {
         Ok((text, parse)) => parse(&text, &mut entries),
@@ -36,7 +35,7 @@ pub(super) fn read(path: &Path, errors: &mut Vec<SettingError>) -> Layer {
         let message = format!("{} more errors are not listed", entries.omitted);
         errors.push(SettingError::new(entries.file, message, "fix the others first"));
     }
-    entries.layer
+    entries.values
 }
 
 type Parse = fn(&str, &mut Entries);
@@ -66,7 +65,7 @@ fn text(path: &Path) -> Result<(String, Parse), (String, &'static str)> {
 #[derive(Default)]
 struct Entries {
     file: String,
-    layer: Layer,
+    values: BTreeMap<&'static str, Value>,
     /// Where each setting was set first.
     first: HashMap<&'static str, Place>,
     errors: Vec<SettingError>,
@@ -90,7 +89,7 @@ impl Entries {
         }
         self.first.insert(setting.name, key());
         let value = Value::new(Some(&self.origin(place())), kind);
-        self.layer.0.push((setting.name.to_owned(), value));
+        self.values.insert(setting.name, value);
     }
 
     fn repeated(&mut self, name: &str, key: impl FnOnce() -> Place, (line, column): Place) {

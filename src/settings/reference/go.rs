@@ -84,11 +84,8 @@ pub fn read_bool(text: &str) -> Option<bool> {
 
 /// Reads a whole number as Go does, with or without a sign.
 pub fn read_int(text: &str) -> Option<i64> {
-    let (sign, digits) = match text.as_bytes() {
-        [b'-', ..] => (-1, &text[1..]),
-        [b'+', ..] => (1, &text[1..]),
-        _ => (1, text),
-    };
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let sign = if text.starts_with('-') { -1 } else { 1 };
     (i128::from(read_digits(digits)?) * sign).try_into().ok()
 }
 

@@ -16,7 +16,6 @@ pub struct Overrides {
     pub errors: Vec<SettingError>,
     /// Variables that Kubernetes sets, for the log.
     pub warnings: Vec<String>,
-    /// The variables that ask for Redis.
     pub redis_variables: Vec<&'static str>,
     pub(super) per_second: bool,
 }
