@@ -30,7 +30,6 @@ pub enum Lists {
 /// A list that a rule names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListFile {
-    /// Its path.
     pub path: PathBuf,
     /// The fingerprint of what was read, or of the error; none if it may be half written.
     pub hash: Option<u64>,
@@ -44,7 +43,6 @@ pub(crate) struct ListReader {
     /// The lists beside the current document, if it is in a manifest.
     pub embedded: Option<Arc<[EmbeddedList]>>,
     read: HashMap<PathBuf, Arc<ValueList>>,
-    /// The files that were read.
     pub files: Vec<ListFile>,
 }
 
@@ -206,7 +204,6 @@ impl WatchedLists {
         WatchedLists { files: SettledFiles::new(MAX_FILE_BYTES, settle_time), settle_time }
     }
 
-    /// Reads lists again.
     pub fn read(&self, paths: &[PathBuf]) {
         self.files.read(paths, ListContent::of);
     }
@@ -239,7 +236,6 @@ impl WatchedLists {
         self.files.whole(path)
     }
 
-    /// Returns the files of the lists.
     pub fn files(&self) -> &SettledFiles<impl Clone> {
         &self.files
     }
