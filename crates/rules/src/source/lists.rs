@@ -30,6 +30,7 @@ pub enum Lists {
 /// A list that a rule names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListFile {
+    /// Its path.
     pub path: PathBuf,
     /// The fingerprint of what was read, or of the error; none if it may be half written.
     pub hash: Option<u64>,
@@ -204,6 +205,7 @@ impl WatchedLists {
         WatchedLists { files: SettledFiles::new(MAX_FILE_BYTES, settle_time), settle_time }
     }
 
+    /// Reads lists again.
     pub fn read(&self, paths: &[PathBuf]) {
         self.files.read(paths, ListContent::of);
     }
@@ -236,6 +238,7 @@ impl WatchedLists {
         self.files.whole(path)
     }
 
+    /// Returns the files of the lists.
     pub fn files(&self) -> &SettledFiles<impl Clone> {
         &self.files
     }
