@@ -122,7 +122,10 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     let parsed = parse(&args);
     let fail = |error| without_logins(add_tip(error, &args)).exit();
     match parsed.unwrap_or_else(fail).command {
-        Command::Serve(serve) => serve::run(serve, args.first().is_some_and(is_reference)),
+        Command::Serve(serve) => {
+            let served = serve::run(serve, args.first().is_some_and(is_reference));
+            served.err().unwrap_or(ExitCode::SUCCESS)
+        }
         Command::Check(args) => check::run(args),
         Command::Diff(args) => diff::run(&args),
         Command::Health(args) => health::run(&args),

@@ -59,7 +59,6 @@ impl Sampler {
         Sampler { ratio: Some(ratio) }
     }
 
-    /// Whether any request may be recorded.
     pub fn is_on(&self) -> bool {
         self.ratio.is_some()
     }

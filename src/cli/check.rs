@@ -8,11 +8,8 @@ use crate::settings::Inputs;
 use crate::settings::reference::variables::about_rules;
 use weir_common::escape::escape;
 use weir_tools::check::CheckArgs;
-use weir_tools::environment;
 use weir_tools::print::{finish, on_stderr};
-
-/// The exit code of invalid arguments, which is clap's.
-const USAGE: u8 = 2;
+use weir_tools::{USAGE, environment};
 
 /// Checks the settings file, if one is named, and rules.
 pub fn run(args: CheckArgs) -> ExitCode {

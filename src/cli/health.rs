@@ -11,8 +11,8 @@ use http::{Method, StatusCode};
 
 use crate::settings::{Inputs, Settings};
 use weir_common::escape::escape;
-use weir_common::http_client::{HttpError, Target};
-use weir_tools::http_client::{self, Answer, Call, FetchError, TlsFiles, parse_timeout};
+use weir_common::http_client::Target;
+use weir_tools::http_client::{self, Answer, Call, TlsFiles, parse_timeout};
 use weir_tools::{environment, path_of_server};
 
 /// An answer of weir has a few lines.
@@ -78,20 +78,11 @@ fn check(args: &HealthArgs) -> Result<(), String> {
         timeout: args.timeout,
         max_answer_bytes: MAX_ANSWER_BYTES,
     });
-    let answer = answer.map_err(|error| match error {
-        FetchError::Http(HttpError::Certificates(error)) => error,
-        FetchError::Http(HttpError::Connect(error))
-            if error.kind() == io::ErrorKind::ConnectionRefused =>
-        {
-            let help = match &args.url {
-                Some(_) => "start weir, or name another URL",
-                None => "start weir, or name its debug port with --server",
-            };
-            format!("no answer from {target}: connection refused; {help}")
-        }
-        error => format!("no answer from {target}: {error}"),
-    })?;
-    check_answer(&target, &answer)
+    let start = match &args.url {
+        Some(_) => "start weir, or name another URL",
+        None => "start weir, or name its debug port with --server",
+    };
+    check_answer(&target, &answer.map_err(|error| error.explain(&target, start))?)
 }
 
 /// Returns `/readyz` of the debug port, which is never encrypted.

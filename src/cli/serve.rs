@@ -2,6 +2,7 @@
 
 mod args;
 
+use std::fmt::Display;
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -43,64 +44,45 @@ const EXIT_USAGE: u8 = 64;
 
 /// Serves until a signal stops it. Exits 64 if a setting or the content of a file that it names is invalid, 1 after
 /// other failures. `is_reference`: it was started by the name of the reference's program.
-pub fn run(args: ServeArgs, is_reference: bool) -> ExitCode {
+pub fn run(args: ServeArgs, is_reference: bool) -> Result<(), ExitCode> {
     // Before anything needs much, and again when the number of threads is known.
-    if let Err(error) = check_address_space(0) {
-        eprintln!("weir cannot start: {error}");
-        return ExitCode::FAILURE;
-    }
-    if let Err(error) = random::check() {
-        eprintln!("weir cannot start: the operating system gives no random numbers: {error}");
-        return ExitCode::FAILURE;
-    }
-    let settings = match args.inputs().and_then(|inputs| load_settings(&inputs)) {
-        Ok(settings) => Arc::new(settings),
-        Err(errors) => {
-            eprintln!("weir cannot start:\n{errors}");
-            return ExitCode::from(EXIT_USAGE);
-        }
-    };
+    check_address_space(0).map_err(cannot_start)?;
+    random::check().map_err(|error| {
+        cannot_start(format!("the operating system gives no random numbers: {error}"))
+    })?;
+    let settings = args.inputs().and_then(|inputs| load_settings(&inputs)).map_err(|errors| {
+        eprintln!("weir cannot start:\n{errors}");
+        ExitCode::from(EXIT_USAGE)
+    })?;
     if args.print_settings {
         print_settings(&settings);
-        return ExitCode::SUCCESS;
+        return Ok(());
     }
-    if let Err(error) = check_address_space(settings.threads()) {
-        eprintln!("weir cannot start: {error}");
-        return ExitCode::FAILURE;
-    }
+    check_address_space(settings.threads()).map_err(cannot_start)?;
     let failures = Failures::default();
     // Before the log, which shares its subscriber with spans.
     let otlp = settings.otlp_options().map(|options| Otlp::start(options, &failures)).transpose();
-    let otlp = match otlp {
-        Ok(otlp) => otlp,
-        Err(error) => {
-            eprintln!("weir cannot start: {}", escape(&error.to_string()));
-            return exit_code(&error);
-        }
-    };
+    let otlp = otlp.map_err(|error| {
+        eprintln!("weir cannot start: {}", escape(&error.to_string()));
+        exit_code(&error)
+    })?;
     // Dropping it writes its last lines.
     let (levels, format) = (settings.log.level.clone(), *settings.log.format);
     let spans = otlp.as_ref().map(Otlp::span_layer);
-    let log = match log::start(levels, format, spans, &failures) {
-        Ok(log) => log,
-        Err(error) => {
-            eprintln!("weir cannot start: logging failed: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
+    let log = log::start(levels, format, spans, &failures)
+        .map_err(|error| cannot_start(format!("logging failed: {error}")))?;
     for detail in &settings.warnings {
         tracing::warn!(%detail, "settings without effect");
     }
     let served = match RuleSource::of(&settings) {
         Ok(source) => {
             let announced = announced_level(is_reference);
-            let settings = &settings;
-            Parts { settings, source, log: &log, failures, otlp, announced }.serve()
+            let settings = Arc::new(settings);
+            Parts { settings: &settings, source, log: &log, failures, otlp, announced }.serve()
         }
         Err(error) => Err(error.into()),
     };
-    let Err(error) = served else { return ExitCode::SUCCESS };
-    match error.downcast_ref::<SetupError>() {
+    served.map_err(|error| match error.downcast_ref::<SetupError>() {
         Some(setup) => {
             log.report_end("weir cannot start", &setup.to_string());
             exit_code(setup)
@@ -109,7 +91,12 @@ pub fn run(args: ServeArgs, is_reference: bool) -> ExitCode {
             log.report_end("weir stops", &format!("{error:#}"));
             ExitCode::FAILURE
         }
-    }
+    })
+}
+
+fn cannot_start(reason: impl Display) -> ExitCode {
+    eprintln!("weir cannot start: {reason}");
+    ExitCode::FAILURE
 }
 
 /// Reads all settings, or returns their errors, a line each.
@@ -200,7 +187,6 @@ struct Parts<'a> {
     log: &'a Log,
     failures: Failures,
     otlp: Option<Otlp>,
-    /// The level of the lines about listeners.
     announced: Level,
 }
 

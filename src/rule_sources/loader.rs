@@ -5,14 +5,12 @@ mod changes;
 mod lists;
 mod metrics;
 mod overlay;
-mod rejected;
 mod reload;
 #[cfg(test)]
 mod tests;
 
 pub use changes::Changes;
-pub use rejected::Rejected;
-pub use reload::{Reload, Reloaded};
+pub use reload::{Rejected, Reload, Reloaded};
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -74,7 +72,6 @@ pub struct Loader {
     warnings_line: LogLine,
 }
 
-/// The kind of source that a set comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum UpdateSource {
     Files,
@@ -98,18 +95,6 @@ enum Present {
     Resources(Vec<Resource>),
 }
 
-impl From<Vec<RuleFile>> for Present {
-    fn from(files: Vec<RuleFile>) -> Present {
-        Present::Files(files)
-    }
-}
-
-impl From<Vec<Resource>> for Present {
-    fn from(resources: Vec<Resource>) -> Present {
-        Present::Resources(resources)
-    }
-}
-
 /// There is no stream from the management server.
 #[derive(Clone, Debug)]
 pub struct StreamLost {
@@ -118,7 +103,6 @@ pub struct StreamLost {
     pub reason: String,
 }
 
-/// Why a set is not loaded.
 #[derive(Debug)]
 pub enum NotLoaded {
     /// A list that files name may be half written. They are to be loaded again when all are whole.
@@ -235,28 +219,25 @@ fn free_unused(set: Option<Arc<RuleSet>>) {
 
 impl Loader {
     pub fn new(rules: Rules, options: Options, health: Arc<Health>) -> Loader {
-        let (metrics, loading, status) = Default::default();
-        let (loaded_line, rejected_line, warnings_line) = Default::default();
-        let (lists, rejected, loaded_late, unsettled) = Default::default();
         Loader {
             rules,
             options,
             health,
-            metrics,
-            loading,
-            status,
+            metrics: LoadMetrics::default(),
+            loading: Mutex::default(),
+            status: Mutex::default(),
             overlay: None,
             present: Mutex::default(),
-            lists,
-            rejected,
-            loaded_late,
-            unsettled,
+            lists: Mutex::default(),
+            rejected: Mutex::default(),
+            loaded_late: Notify::new(),
+            unsettled: Mutex::default(),
             source: Mutex::new(json!({ "kind": "files" })),
             lost: Mutex::default(),
             reloads: broadcast::Sender::new(MAX_WAITING),
-            loaded_line,
-            rejected_line,
-            warnings_line,
+            loaded_line: LogLine::default(),
+            rejected_line: LogLine::default(),
+            warnings_line: LogLine::default(),
         }
     }
 
@@ -286,7 +267,7 @@ impl Loader {
         let mut problems = self.new_problems();
         problems.of_files(found);
         let _loading = self.loading.lock();
-        self.load_from(UpdateSource::Files, files, problems)
+        self.load_from(UpdateSource::Files, files, problems, Present::Files)
     }
 
     /// Compiles and activates resources of a management server, as [`load`](Self::load) does files. Problems are located
@@ -307,7 +288,8 @@ impl Loader {
         resources: Vec<Resource>,
         problems: Problems,
     ) -> Result<Summary, Rejection> {
-        let loaded = self.load_from(UpdateSource::ManagementServer, resources, problems);
+        let source = UpdateSource::ManagementServer;
+        let loaded = self.load_from(source, resources, problems, Present::Resources);
         loaded.map_err(|error| match error {
             NotLoaded::Rejected(rejection) => rejection,
             // Only of files: its server waits for an answer, so that such a set is rejected until then.
@@ -321,10 +303,8 @@ impl Loader {
         source: UpdateSource,
         files: Vec<D>,
         problems: Problems,
-    ) -> Result<Summary, NotLoaded>
-    where
-        Present: From<Vec<D>>,
-    {
+        present: fn(Vec<D>) -> Present,
+    ) -> Result<Summary, NotLoaded> {
         let can_be_good = !problems.has_errors();
         let previous = self.rules.load_full();
         let overlay = self.overlay.as_ref().and_then(OverlayState::active);
@@ -359,7 +339,7 @@ impl Loader {
             let first = loaded.listed(Severity::Error).next();
             let slot = if source.is_present() { &mut status.present } else { &mut status.newest };
             let before = slot.as_ref().map(|before| &before.shown);
-            let shown = Rejected::new(message, first, errors, now).after(before);
+            let shown = Rejected::new(message, first, errors, now, before);
             let all: Errors = (now, problems.as_str().into());
             *slot = Some(RejectedSet { shown, errors: all.clone() });
             status.last_error = Some(all);
@@ -370,7 +350,7 @@ impl Loader {
             drop(status);
             self.health.rules_rejected();
             self.announce(Reloaded::Rules, Err(&problems));
-            let set = Present::from(loaded.files);
+            let set = present(loaded.files);
             if source.is_present() {
                 *self.present.lock() = Some(set);
             } else if let Present::Resources(resources) = set {
@@ -388,7 +368,7 @@ impl Loader {
         let warnings = loaded.render(loaded.listed(Severity::Warning));
         self.set_lists(source, loaded.lists, is_good);
         let is_kept = self.overlay.is_some() || has_lists && source != UpdateSource::Files;
-        *self.present.lock() = is_kept.then(|| Present::from(loaded.files));
+        *self.present.lock() = is_kept.then(|| present(loaded.files));
         if let Some(state) = &self.overlay {
             state.applied(source, options.overlay.as_ref(), loaded.overlay);
         }

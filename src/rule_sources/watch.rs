@@ -1,5 +1,4 @@
-//! Reads rule files, or those of an overlay, at the start and whenever they change, and the lists that rules
-//! name.
+//! Reads rule files, or those of an overlay, at the start and whenever they change, and the lists that rules name.
 //!
 //! Each file is used in its last whole version: see [`files`]. File system events only trigger reading: all files are
 //! read then, and loaded if they differ from those read before. So it does not matter which events an editor, a swapped
@@ -9,7 +8,7 @@ mod events;
 mod files;
 mod places;
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -244,7 +243,6 @@ impl RuleFiles {
     }
 }
 
-/// Waits until nothing has changed for a while, up to a maximum.
 async fn until_quiet(changed: &Notify) {
     let quiet = async { while timeout(QUIET_TIME, changed.notified()).await.is_ok() {} };
     let _ = timeout(MAX_WAIT, quiet).await;
@@ -379,12 +377,8 @@ impl WatchState {
 
 /// Hashes files or resources and the problems found while reading them, to detect changes.
 pub(crate) fn fingerprint(files: &[impl Hash], problems: &[Problem]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    files.hash(&mut hasher);
-    for problem in problems {
-        problem.to_string().hash(&mut hasher);
-    }
-    hasher.finish()
+    let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    BuildHasherDefault::<DefaultHasher>::default().hash_one((files, problems))
 }
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
 //! Receives rules from a management server: Envoy's discovery protocol over one aggregated stream (ADS).
 //!
-//! A valid response is activated and acknowledged. An invalid one is rejected with its errors, and the
-//! active rules stay. They also stay when the stream ends: weir reconnects at growing intervals and sends
-//! the versions that it has.
+//! A valid response is activated and acknowledged. An invalid one is rejected with its errors, and the active rules
+//! stay. They also stay when the stream ends: weir reconnects at growing intervals and sends the versions that it has.
 
 mod backoff;
 mod exchange;
@@ -85,7 +84,6 @@ pub fn check(options: &Options) -> Result<(), SetupError> {
 }
 
 impl Client {
-    /// Creates a client without connecting.
     pub fn new(options: Options, loader: Arc<Loader>, metrics: &Metrics) -> Result<Client, String> {
         let headers = server::headers(&options.headers)?;
         let report = Report::new(&options, loader.clone(), metrics);

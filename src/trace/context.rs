@@ -47,7 +47,6 @@ impl<'a> Caller<'a> {
         w3c.or_else(|| first.b3.and_then(b3_single)).unwrap_or_else(|| b3_multiple(&first))
     }
 
-    /// The context of the caller's span, if it sent one.
     pub fn span_context(&self, headers: &HeaderMap) -> Option<SpanContext> {
         let Parent { trace_id, span_id, is_w3c } = self.parent?;
         let text = |digits| std::str::from_utf8(digits).ok();

@@ -2,7 +2,6 @@
 //! time to time; the last good set stays in use while a new one is unusable.
 
 mod config;
-mod connect;
 mod pem;
 #[cfg(test)]
 mod tests;
@@ -14,14 +13,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rustls_pki_types::CertificateDer;
 use tokio::time::sleep;
 
 use crate::error::SetupError;
 use crate::file_reads::FileReads;
 use crate::threads;
 use crate::throttle::Throttle;
-pub use config::ServerVerifier;
-pub use connect::{ClientTls, ClientTlsError};
+pub use config::{ClientTls, ClientTlsError, ServerVerifier};
 
 /// How often files are checked between connections: an unusable new set is reported before one needs it.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
@@ -47,12 +46,12 @@ pub struct ClientFiles {
     pub key: Option<PemFile>,
 }
 
-/// The content of usable files, as PEM.
+/// The content of usable files.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ClientPem {
     /// Trust anchors only.
-    pub ca: Option<Vec<u8>>,
-    /// The client certificate and its key.
+    pub ca: Option<Vec<CertificateDer<'static>>>,
+    /// The client certificate and its key, as PEM.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 

@@ -150,7 +150,6 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// Returns a clock that stands still at `now`.
     pub fn new(now: Micros) -> ManualClock {
         ManualClock { now: AtomicU64::new(now), stepped: AtomicI64::new(0) }
     }
@@ -159,7 +158,6 @@ impl ManualClock {
         self.now.store(now, Ordering::Relaxed);
     }
 
-    /// Lets time pass.
     pub fn advance(&self, by: Micros) {
         self.now.fetch_add(by, Ordering::Relaxed);
     }

@@ -10,7 +10,6 @@ use crate::value;
 pub struct DescriptorArg(pub Vec<(String, String)>);
 
 impl DescriptorArg {
-    /// Returns the entries as look-ups take them.
     pub fn entries(&self) -> Vec<Entry<'_>> {
         self.0.iter().map(|(key, value)| (&**key, &**value)).collect()
     }
@@ -123,7 +122,6 @@ fn entry(key: Option<Vec<u8>>, part: Vec<u8>) -> Result<(String, Option<String>)
     Ok((key, value))
 }
 
-/// Reads a domain and descriptors.
 pub fn parse_request(args: &[String]) -> Result<(&str, Vec<DescriptorArg>), String> {
     let (domain, descriptors) = args.split_first().ok_or("no domain")?;
     // The service refuses it too.

@@ -16,7 +16,6 @@ pub struct OwnedEntry {
 }
 
 impl OwnedEntry {
-    /// Returns copies of entries.
     pub fn copied<'e>(entries: impl IntoIterator<Item = Entry<'e>>) -> Vec<OwnedEntry> {
         entries.into_iter().map(OwnedEntry::from).collect()
     }

@@ -16,10 +16,7 @@ pub enum Glob {
 impl Glob {
     /// Reads a pattern, in which `*` stands for any text.
     pub fn new(text: &str) -> Glob {
-        match text.contains('*') {
-            true => Glob::Parts(parts(content(text))),
-            false => Glob::Text(text.into()),
-        }
+        if text.contains('*') { Glob::Parts(parts(content(text))) } else { Glob::Text(text.into()) }
     }
 
     /// Returns the only text that it matches, if there is only one.

@@ -18,7 +18,6 @@ pub use self::target::Target;
 use crate::client_tls::ClientCertificates;
 use crate::error::with_causes;
 
-/// The body of a request.
 pub type Body = Full<Bytes>;
 
 /// A client of one server. It has at most one connection and one request in flight; both belong to the
@@ -30,7 +29,6 @@ pub struct HttpClient {
     connection: Option<Connection>,
 }
 
-/// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     #[error("{0}")]
@@ -58,9 +56,9 @@ impl HttpClient {
         let host = HeaderValue::from_str(self.target.authority()).map_err(io::Error::other)?;
         request.headers_mut().insert(HOST, host);
         if let Some(connection) = &mut self.connection
-            && connection.is_usable().await
+            && connection.sender.ready().await.is_ok()
         {
-            match connection.send(request).await {
+            match connection.sender.try_send_request(request).await {
                 Ok(answer) => return Ok(answer),
                 // The server closed the connection at the same time.
                 Err(mut error) => match error.take_message() {
@@ -71,7 +69,7 @@ impl HttpClient {
         }
         self.connection = None;
         let opened = Connection::open(&self.target, &self.certificates).await?;
-        let connection = self.connection.insert(opened);
-        connection.send(request).await.map_err(|error| error.into_error().into())
+        let sent = self.connection.insert(opened).sender.try_send_request(request).await;
+        sent.map_err(|error| error.into_error().into())
     }
 }

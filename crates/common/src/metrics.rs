@@ -7,7 +7,6 @@ mod capped;
 mod histogram;
 mod merged;
 mod series;
-mod value;
 
 pub use capped::CappedSink;
 pub use histogram::{Exemplar, Histogram, HistogramSnapshot, quantile};
@@ -70,6 +69,51 @@ pub enum SampleValue<'a> {
     Histogram(&'a HistogramSnapshot),
 }
 
+/// A copy of a [`SampleValue`].
+#[derive(Debug)]
+enum OwnedValue {
+    Counter(u64),
+    FloatCounter(f64),
+    Gauge(f64),
+    Histogram(HistogramSnapshot),
+}
+
+impl OwnedValue {
+    /// Adds another value of the same type.
+    fn add(&mut self, value: SampleValue<'_>) {
+        match (self, value) {
+            (OwnedValue::Counter(sum), SampleValue::Counter(value)) => {
+                *sum = sum.saturating_add(value);
+            }
+            (OwnedValue::FloatCounter(sum), SampleValue::FloatCounter(value))
+            | (OwnedValue::Gauge(sum), SampleValue::Gauge(value)) => *sum += value,
+            (OwnedValue::Histogram(sum), SampleValue::Histogram(value)) => sum.add(value),
+            // All samples of a family have its type.
+            _ => {}
+        }
+    }
+
+    fn as_value(&self) -> SampleValue<'_> {
+        match self {
+            OwnedValue::Counter(value) => SampleValue::Counter(*value),
+            OwnedValue::FloatCounter(value) => SampleValue::FloatCounter(*value),
+            OwnedValue::Gauge(value) => SampleValue::Gauge(*value),
+            OwnedValue::Histogram(value) => SampleValue::Histogram(value),
+        }
+    }
+}
+
+impl From<SampleValue<'_>> for OwnedValue {
+    fn from(value: SampleValue<'_>) -> OwnedValue {
+        match value {
+            SampleValue::Counter(value) => OwnedValue::Counter(value),
+            SampleValue::FloatCounter(value) => OwnedValue::FloatCounter(value),
+            SampleValue::Gauge(value) => OwnedValue::Gauge(value),
+            SampleValue::Histogram(value) => OwnedValue::Histogram(value.clone()),
+        }
+    }
+}
+
 impl MetricFamily {
     pub const fn counter(
         name: &'static str,
@@ -121,7 +165,6 @@ impl dyn MetricSink + '_ {
     }
 }
 
-/// A shared counter.
 #[derive(Clone, Debug, Default)]
 pub struct Counter(Arc<AtomicU64>);
 
@@ -135,7 +178,6 @@ impl Counter {
     }
 }
 
-/// A shared gauge.
 #[derive(Clone, Debug, Default)]
 pub struct Gauge(Arc<AtomicI64>);
 

@@ -108,7 +108,6 @@ impl Network {
         write!(rest, "{self}").is_ok() && rest.0.is_empty()
     }
 
-    /// The length of the prefix, in bits.
     pub fn prefix_len(&self) -> u8 {
         self.prefix_len
     }

@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use rustix::fs::OFlags;
 
-/// Opens a regular file to read it.
 pub fn open(path: &Path) -> io::Result<File> {
     open_with(OpenOptions::new().read(true), path)
 }

@@ -20,15 +20,9 @@ impl SecretUrl {
     }
 }
 
-impl From<String> for SecretUrl {
-    fn from(text: String) -> SecretUrl {
-        SecretUrl(text)
-    }
-}
-
-impl From<&str> for SecretUrl {
-    fn from(text: &str) -> SecretUrl {
-        SecretUrl(text.to_owned())
+impl<T: Into<String>> From<T> for SecretUrl {
+    fn from(text: T) -> SecretUrl {
+        SecretUrl(text.into())
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::fs::Metadata;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -72,7 +72,6 @@ pub enum UnsettledReason {
 }
 
 impl UnsettledReason {
-    /// Returns what is wrong, in words.
     pub fn text(self) -> &'static str {
         match self {
             UnsettledReason::Changing => "the file keeps changing",
@@ -121,7 +120,6 @@ impl<T: Clone> SettledFiles<T> {
         }
     }
 
-    /// Reads the files again that are not settled.
     pub fn read_unsettled(&self, make: impl Fn(&Path, io::Result<Vec<u8>>) -> T) {
         let files = self.files.lock();
         let open = files.iter().filter(|(_, file)| !file.is_settled());
@@ -147,12 +145,10 @@ impl<T: Clone> SettledFiles<T> {
         self.files.lock().values().all(SettledFile::is_settled)
     }
 
-    /// Returns whether the reads of all files have ended.
     pub fn are_read(&self) -> bool {
         self.files.lock().values().all(|file| file.reading.is_none())
     }
 
-    /// Returns whether all files have a whole version.
     pub fn are_whole(&self) -> bool {
         self.files.lock().values().all(|file| file.whole.is_some())
     }
@@ -225,21 +221,18 @@ impl<T> SettledFile<T> {
 
 impl Version {
     fn of(read: &Result<&FileContent, &io::Error>) -> Version {
-        let hash = |value: &dyn Fn(&mut DefaultHasher)| {
-            let mut hasher = DefaultHasher::new();
-            value(&mut hasher);
-            hasher.finish()
-        };
+        let hasher = BuildHasherDefault::<DefaultHasher>::default();
         match read {
             Ok(FileContent { bytes, metadata, .. }) => {
                 let changed = (metadata.mtime(), metadata.mtime_nsec(), metadata.ctime());
                 let file = (metadata.ctime_nsec(), metadata.dev(), metadata.ino(), metadata.len());
-                let metadata = hash(&|hasher| (changed, file).hash(hasher));
-                Version { metadata, content: hash(&|hasher| bytes.hash(hasher)) }
+                Version {
+                    metadata: hasher.hash_one((changed, file)),
+                    content: hasher.hash_one(bytes),
+                }
             }
             Err(error) => {
-                let content = hash(&|hasher| (false, error.to_string()).hash(hasher));
-                Version { metadata: 0, content }
+                Version { metadata: 0, content: hasher.hash_one((false, error.to_string())) }
             }
         }
     }

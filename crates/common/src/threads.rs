@@ -25,7 +25,7 @@ pub fn start<F: Future<Output = ()>>(
     name: &str,
     main: impl FnOnce() -> F + Send + 'static,
 ) -> io::Result<oneshot::Receiver<()>> {
-    start_with(name, runtime, |runtime| runtime.block_on(async { main().await }))
+    start_with(name, Builder::enable_all, |runtime| runtime.block_on(async { main().await }))
 }
 
 /// Starts a background thread that runs `main` on its own runtime, at a lower priority: again if it panics. The
@@ -35,7 +35,7 @@ pub fn start_background<F: Future<Output = ()>>(
     failures: &Failures,
     main: impl FnMut() -> F + Send + 'static,
 ) -> io::Result<oneshot::Receiver<()>> {
-    start_on(name, failures, runtime, main)
+    start_on(name, failures, Builder::enable_all, main)
 }
 
 /// As [`start_background`], for a `main` that needs timers and no sockets: its runtime opens no files.
@@ -44,17 +44,17 @@ pub fn start_background_without_sockets<F: Future<Output = ()>>(
     failures: &Failures,
     main: impl FnMut() -> F + Send + 'static,
 ) -> io::Result<oneshot::Receiver<()>> {
-    start_on(name, failures, runtime_without_sockets, main)
+    start_on(name, failures, Builder::enable_time, main)
 }
 
 fn start_on<F: Future<Output = ()>>(
     name: &'static str,
     failures: &Failures,
-    runtime: BuildRuntime,
+    enable: fn(&mut Builder) -> &mut Builder,
     mut main: impl FnMut() -> F + Send + 'static,
 ) -> io::Result<oneshot::Receiver<()>> {
     let failures = failures.clone();
-    start_with(name, runtime, move |runtime| {
+    start_with(name, enable, move |runtime| {
         lower_priority();
         failures.restart(name, || runtime.block_on(async { main().await }));
     })
@@ -62,7 +62,7 @@ fn start_on<F: Future<Output = ()>>(
 
 fn start_with(
     name: &str,
-    runtime: BuildRuntime,
+    enable: fn(&mut Builder) -> &mut Builder,
     run: impl FnOnce(&Runtime) + Send + 'static,
 ) -> io::Result<oneshot::Receiver<()>> {
     let failed = |error: io::Error| {
@@ -72,8 +72,10 @@ fn start_with(
     let (end, ended) = oneshot::channel();
     let (built, is_built) = sync_channel(1);
     let run = move || {
+        let mut builder = Builder::new_current_thread();
+        builder.max_blocking_threads(MAX_BLOCKING_TASKS).on_thread_start(lower_priority);
         // Here: a runtime must not be dropped on another one, as it would be without a thread.
-        let runtime = match runtime() {
+        let runtime = match enable(&mut builder).build() {
             Ok(runtime) => runtime,
             Err(error) => return drop(built.send(Err(error))),
         };
@@ -86,22 +88,6 @@ fn start_with(
     std::thread::Builder::new().name(name.to_owned()).spawn(run).map_err(failed)?;
     is_built.recv().unwrap_or_else(|error| Err(io::Error::other(error))).map_err(failed)?;
     Ok(ended)
-}
-
-type BuildRuntime = fn() -> io::Result<Runtime>;
-
-fn runtime() -> io::Result<Runtime> {
-    builder().enable_all().build()
-}
-
-fn runtime_without_sockets() -> io::Result<Runtime> {
-    builder().enable_time().build()
-}
-
-fn builder() -> Builder {
-    let mut builder = Builder::new_current_thread();
-    builder.max_blocking_threads(MAX_BLOCKING_TASKS).on_thread_start(lower_priority);
-    builder
 }
 
 /// Lowers the priority of the current thread, on systems with thread priorities.

@@ -37,7 +37,6 @@ impl Default for Throttle {
 }
 
 impl Throttle {
-    /// Returns a throttle that lets one line pass per interval.
     pub const fn new(interval: Duration) -> Throttle {
         Throttle { interval, state: Mutex::new(State { last_passed: None, suppressed: 0 }) }
     }
@@ -47,7 +46,6 @@ impl Throttle {
         self.pass_at(Instant::now())
     }
 
-    /// [`pass`](Self::pass) at a given time.
     pub fn pass_at(&self, now: Instant) -> Option<u64> {
         self.state.lock().pass(now, self.interval)
     }
@@ -79,7 +77,6 @@ pub struct Throttles<K> {
 }
 
 impl<K: Eq + Hash> Throttles<K> {
-    /// Returns throttles that let one line of each key pass per interval.
     pub fn new(interval: Duration) -> Throttles<K> {
         Throttles { interval, states: Mutex::default() }
     }

@@ -18,7 +18,6 @@ use crate::model::value_set::{Group, ValueSet};
 use crate::{Domain, RuleSet};
 use weir_limit::Limit;
 
-/// What differs between two sets of rules.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Difference<'s> {
     pub added: Vec<ListedRule<'s>>,
@@ -50,7 +49,6 @@ pub struct Change<'s> {
     pub new: Value,
 }
 
-/// Compares two sets of rules.
 pub fn compare<'s>(old: &'s RuleSet, new: &'s RuleSet) -> Difference<'s> {
     let names = old.domains.keys().chain(new.domains.keys());
     let names: BTreeSet<&str> = names.map(|name| &**name).collect();

@@ -204,8 +204,7 @@ impl<D: Document> Loaded<D> {
 }
 
 impl Loaded {
-    /// Reads and compiles the selected files, and the lists beside them. Counters are carried over from
-    /// `previous`.
+    /// Reads and compiles the selected files, and the lists beside them. Counters are carried over from `previous`.
     pub fn read(selection: &Selection, options: &Options, previous: Option<&RuleSet>) -> Loaded {
         let (files, found) = selection.read();
         let mut problems = Problems::new(options.max_problems);

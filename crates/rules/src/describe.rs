@@ -35,7 +35,6 @@ pub struct RuleDescription {
     pub detailed_metric: bool,
     pub value_to_metric: bool,
     pub metadata: Option<Metadata>,
-    /// How requests reserve hits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserve: Option<Box<Reserve>>,
     /// `false` if its hits are never charged early.
@@ -58,7 +57,6 @@ pub struct RuleDescription {
     pub of_domain: Option<RuleOfDomain>,
 }
 
-/// What the domain of a rule adds to its description.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleOfDomain {
     /// For each entry, whether all values of a wildcard share the limits.
@@ -81,7 +79,6 @@ pub struct LimitDescription {
     pub charge_denied: bool,
     pub shadow_mode: bool,
     pub name: String,
-    /// The parameters of the algorithm.
     #[serde(flatten)]
     pub parameters: Map<String, Value>,
 }
@@ -115,7 +112,6 @@ impl Domain {
 }
 
 impl Rule {
-    /// Returns the limits in words.
     pub fn limits_text(&self) -> String {
         match self.limits() {
             [] => "unlimited".to_owned(),

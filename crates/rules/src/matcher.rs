@@ -1,10 +1,9 @@
 //! The matcher: a tree of rules that finds the rule of a descriptor.
 //!
-//! Each child of a node is identified by one text, `key` or `key_value`, as in the reference, so
-//! `{key: a_b}` and `{key: a, value: b}` are equal. An entry is looked up as `key_value`, then in the
-//! networks and lists of the node, then among its wildcards in file order, then as `key`. Exact children
-//! are found by hash, without concatenating the text: a look-up does not allocate, and its cost does not
-//! depend on the number of exact rules.
+//! Each child of a node is identified by one text, `key` or `key_value`, as in the reference, so `{key: a_b}` and
+//! `{key: a, value: b}` are equal. An entry is looked up as `key_value`, then in the networks and lists of the node,
+//! then among its wildcards in file order, then as `key`. Exact children are found by hash, without concatenating the
+//! text: a look-up does not allocate, and its cost does not depend on the number of exact rules.
 
 pub(crate) mod metric_path;
 pub(crate) mod near_miss;
@@ -117,7 +116,6 @@ struct Wildcard {
     parts: Box<[Box<str>]>,
 }
 
-/// The rule that a descriptor matched.
 #[derive(Clone, Copy, Debug)]
 pub struct Found<'s> {
     pub rule: &'s Rule,

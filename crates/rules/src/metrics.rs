@@ -72,7 +72,6 @@ const FOLDED_UPDATES: MetricFamily = MetricFamily::counter(
     &[],
 );
 
-/// Lists the metrics of the active rules, if there are any.
 pub fn collect_metrics(rules: Option<&RuleSet>, sink: &mut dyn MetricSink) {
     let all = rules.map(series).unwrap_or_default();
     for (i, (family, _)) in FAMILIES.iter().enumerate() {
@@ -211,7 +210,6 @@ pub struct HitTotals {
     pub store_errors: u64,
 }
 
-/// What one rule has counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RuleTotals<'a> {
     pub domain: &'a str,

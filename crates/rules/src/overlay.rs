@@ -1,9 +1,8 @@
 //! The overlay: patches of rules that were loaded from files or from a management server.
 //!
-//! Overlay files are validated as a whole, without rules. When rules are compiled, the reader asks the
-//! [`Patcher`] for the patches that match a descriptor, and reads the descriptor again with its keys
-//! as the patches change them. So one reader validates all rules. A patch applies to a rule whole, or not at
-//! all and is reported.
+//! Overlay files are validated as a whole, without rules. When rules are compiled, the reader asks the [`Patcher`] for
+//! the patches that match a descriptor, and reads the descriptor again with its keys as the patches change them. So one
+//! reader validates all rules. A patch applies to a rule whole, or not at all and is reported.
 
 pub(super) mod patch;
 pub(super) mod patcher;
@@ -30,7 +29,6 @@ pub struct Overlay {
     omitted: Omitted,
 }
 
-/// Overlay files that cannot be used.
 #[derive(Debug)]
 pub struct OverlayError {
     pub problems: Vec<Problem>,
@@ -70,12 +68,10 @@ impl Overlay {
         Overlay::new(files, found, options)
     }
 
-    /// The names of the files.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         self.files.iter().map(|file| file.name.as_str())
     }
 
-    /// The number of patches.
     pub fn patches(&self) -> usize {
         self.patches
     }

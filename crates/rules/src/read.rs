@@ -1,7 +1,6 @@
 //! Reads the tree of one document into the matcher of its domain, and reports every problem.
 
 mod budget;
-mod lease;
 mod limits;
 mod lint;
 mod overlay;

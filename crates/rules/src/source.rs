@@ -146,18 +146,15 @@ impl Selection {
 
     /// Finds the files of a kind in one of the roots.
     pub fn find(&self, root: &Path, kind: FileKind) -> FoundFiles {
-        let (mut found, mut problems, mut skipped) = (Vec::new(), Vec::new(), Vec::new());
+        let (seen, found, problems, skipped) = Default::default();
+        let mut search = Search { selection: self, kind, root, seen, found, problems, skipped };
         match fs::metadata(root) {
-            Ok(meta) if meta.is_dir() => {
-                let (found, problems, skipped) = (&mut found, &mut problems, &mut skipped);
-                let seen = HashSet::new();
-                Search { selection: self, kind, root, seen, found, problems, skipped }
-                    .directory(root);
-            }
-            Ok(meta) if meta.is_file() => found.push(root.to_owned()),
-            Ok(_) => problems.push(irregular(root)),
-            Err(error) => problems.push(unreadable(root, &error)),
+            Ok(meta) if meta.is_dir() => search.directory(root),
+            Ok(meta) if meta.is_file() => search.found.push(root.to_owned()),
+            Ok(_) => search.problems.push(irregular(root)),
+            Err(error) => search.problems.push(unreadable(root, &error)),
         }
+        let Search { found, mut problems, skipped, .. } = search;
         if found.is_empty() && problems.is_empty() {
             problems.push(self.nothing_in(root, kind));
         }
@@ -257,9 +254,9 @@ struct Search<'s> {
     root: &'s Path,
     /// Each directory is read once, because links may form a cycle.
     seen: HashSet<PathBuf>,
-    found: &'s mut Vec<PathBuf>,
-    problems: &'s mut Vec<Problem>,
-    skipped: &'s mut Vec<PathBuf>,
+    found: Vec<PathBuf>,
+    problems: Vec<Problem>,
+    skipped: Vec<PathBuf>,
 }
 
 impl Search<'_> {

@@ -14,11 +14,11 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::http_client::{self, Answer, Call, FetchError, TlsFiles, parse_timeout};
+use crate::http_client::{self, Answer, Call, TlsFiles, parse_timeout};
 use crate::print::{Output, finish, on_stderr};
 use crate::{USAGE, environment, print};
 use weir_api::messages::{AdviceKind, ErrorAnswer};
-use weir_common::http_client::{HttpError, Target};
+use weir_common::http_client::Target;
 use weir_common::secret::{shown_path, without_login};
 
 /// The server if neither an argument nor a variable names one.
@@ -85,7 +85,6 @@ pub(crate) fn read<T: DeserializeOwned>(answer: &Value) -> Result<T, ClientError
     })
 }
 
-/// Why there is no result.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ClientError {
     /// An argument or a variable is invalid.
@@ -117,7 +116,7 @@ impl ClientError {
 pub(crate) struct ApiClient<'a> {
     base: String,
     /// The URL as it may be shown: a password may end up in the path.
-    shown: String,
+    pub shown: String,
     token: Option<HeaderValue>,
     args: &'a ConnectionArgs,
 }
@@ -149,11 +148,6 @@ impl ApiClient<'_> {
         }
         let shown = without_login(&base);
         Ok(ApiClient { base, shown, token, args })
-    }
-
-    /// The URL of the server as it may be shown.
-    pub fn server(&self) -> &str {
-        &self.shown
     }
 
     /// Reads a resource. `path` is encoded.
@@ -199,7 +193,9 @@ impl ApiClient<'_> {
             timeout: self.args.timeout,
             max_answer_bytes: MAX_ANSWER_BYTES,
         });
-        answer.map_err(|error| self.explain(error))
+        let start = "start weir, name its debug port with --server, or in Kubernetes run \
+                     `kubectl port-forward deploy/weir 6070`";
+        answer.map_err(|error| ClientError::Connection(error.explain(&self.shown, start)))
     }
 
     /// Returns the JSON of a good answer. The debug port answers unknown paths with a list of its pages,
@@ -222,22 +218,6 @@ impl ApiClient<'_> {
             "{} answers{what}, but not as the API of weir: name its debug port, 6070 by default",
             self.shown
         ))
-    }
-
-    fn explain(&self, error: FetchError) -> ClientError {
-        let base = &self.shown;
-        ClientError::Connection(match error {
-            FetchError::Http(HttpError::Certificates(error)) => error,
-            FetchError::Http(HttpError::Connect(error))
-                if error.kind() == io::ErrorKind::ConnectionRefused =>
-            {
-                format!(
-                    "no answer from {base}: connection refused; start weir, name its debug port with \
-                     --server, or in Kubernetes run `kubectl port-forward deploy/weir 6070`"
-                )
-            }
-            error => format!("no answer from {base}: {error}"),
-        })
     }
 }
 

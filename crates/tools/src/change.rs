@@ -137,17 +137,14 @@ pub struct LimitArgs {
     limit: String,
 }
 
-/// Denies the requests of a client.
 pub fn block(args: &BlockArgs) -> ExitCode {
     run(&args.control, Action::Block)
 }
 
-/// Allows the requests of a client, whatever the limits say.
 pub fn allow(args: &AllowArgs) -> ExitCode {
     run(&args.control, args.action())
 }
 
-/// Gives a client other numbers than those of the rules.
 pub fn limit(args: &LimitArgs) -> ExitCode {
     run(&args.control, args.action())
 }
@@ -213,10 +210,12 @@ fn run(args: &ControlArgs, action: Action) -> ExitCode {
 
 enum Outcome {
     /// The answer, with `--dry-run` that of a dry run, and the warnings that the user has seen.
-    Put { answer: Value, shown: Vec<String> },
+    Put {
+        answer: Value,
+        shown: Vec<String>,
+    },
     /// The answer of a dry run, whose warnings prevent the change.
     Denied(Value),
-    /// The user does not want it.
     Declined,
 }
 
@@ -289,17 +288,13 @@ impl ByArgs {
 }
 
 fn parse_duration(text: &str) -> Result<String, String> {
-    match read_duration(text) {
-        Some(_) => Ok(text.to_owned()),
-        None => Err("write a duration such as 10m, 1h30m or 7d, or --forever".to_owned()),
-    }
+    let help = "write a duration such as 10m, 1h30m or 7d, or --forever";
+    read_duration(text).map(|_| text.to_owned()).ok_or_else(|| help.to_owned())
 }
 
 fn parse_time(text: &str) -> Result<String, String> {
-    match text.parse::<Timestamp>() {
-        Ok(_) => Ok(text.to_owned()),
-        Err(_) => Err("write a time such as 2030-01-31T08:00:00Z".to_owned()),
-    }
+    let help = "write a time such as 2030-01-31T08:00:00Z";
+    text.parse::<Timestamp>().map(|_| text.to_owned()).map_err(|_| help.to_owned())
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::json;
 
-use super::print::{self, Output, counted, finish, on_stderr};
+use super::print::{self, Output, counted, finish, on_stderr, shortened};
 use super::rule_files::{self, LoadedFiles, RuleFileArgs, is_stdin};
 use weir_common::escape::{escape, has_colors};
 use weir_common::number::{count, parse_size};
@@ -98,7 +98,7 @@ pub fn run(args: &CheckArgs) -> ExitCode {
         rule_files::load(&args.paths, overlay, &options, &args.selection);
     let files = loaded.files.len();
     if loaded.is_good() && !args.envoy.is_empty() {
-        envoy::check(&mut loaded, &args.envoy, args.max_problems);
+        envoy::check(envoy::MAX_EFFORT, &mut loaded, &args.envoy, args.max_problems);
     }
     let is_denied = args.deny_warnings && loaded.count(Severity::Warning) > 0;
     let is_good = loaded.is_good() && !is_denied;
@@ -108,12 +108,10 @@ pub fn run(args: &CheckArgs) -> ExitCode {
             let is_colored = has_colors(&io::stderr());
             let _ = print_problems(&loaded, is_good, is_colored, &mut io::stderr().lock());
             if !skipped.is_empty() {
-                on_stderr(&format!("note: no rule files, skipped: {}", shortened(&skipped)));
+                let skipped = shortened(&skipped, MAX_SKIPPED);
+                on_stderr(&format!("note: no rule files, skipped: {skipped}"));
             }
-            match is_good {
-                true => print_rules(&loaded, files, &mut io::stdout().lock()),
-                false => Ok(()),
-            }
+            if is_good { print_rules(&loaded, files, &mut io::stdout().lock()) } else { Ok(()) }
         }
         Output::Json => {
             let mut json = as_json(&loaded, is_good);
@@ -122,13 +120,6 @@ pub fn run(args: &CheckArgs) -> ExitCode {
         }
     };
     finish(printed, if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// Returns the first names of a list, and the number of the others.
-fn shortened(names: &[String]) -> String {
-    let more = names.len().saturating_sub(MAX_SKIPPED);
-    let shown = names[..names.len() - more].join(", ");
-    if more == 0 { shown } else { format!("{shown} and {more} more") }
 }
 
 fn print_problems(

@@ -27,7 +27,6 @@ pub struct ControlsArgs {
     server: ServerArgs,
 }
 
-/// Prints all controls.
 pub fn run(args: &ControlsArgs) -> ExitCode {
     let answer = ApiClient::new(&args.server).and_then(|client| client.get("/v1/controls"));
     if let Ok(Ok(ControlList { share_error: Some(error), .. })) = answer.as_ref().map(read) {
@@ -38,10 +37,7 @@ pub fn run(args: &ControlsArgs) -> ExitCode {
 
 fn print_list(answer: &ControlList, out: &mut dyn Write) -> io::Result<()> {
     let rows: Vec<Vec<String>> = answer.controls.iter().map(row).collect();
-    match rows.is_empty() {
-        true => line(out, "no controls"),
-        false => table(out, 0, &COLUMNS, &rows),
-    }
+    if rows.is_empty() { line(out, "no controls") } else { table(out, 0, &COLUMNS, &rows) }
 }
 
 #[cfg(test)]

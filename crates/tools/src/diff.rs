@@ -50,7 +50,6 @@ const UNREADABLE: u8 = USAGE;
 
 const ACTIVE_NAME: &str = "<active rules>";
 
-/// Prints what differs.
 pub fn run(args: &DiffArgs) -> ExitCode {
     let read = |paths: &[PathBuf]| args.rule_files.load(paths);
     let sets = match args.new.is_empty() {

@@ -64,7 +64,6 @@ pub struct ExplainArgs {
 /// The exit code if a descriptor matches no rule.
 const NO_MATCH: u8 = 3;
 
-/// Prints what applies to each descriptor.
 pub fn run(args: &ExplainArgs) -> ExitCode {
     let explained = match args.server.server {
         Some(_) => explain_by_server(args),

@@ -13,8 +13,8 @@ use tonic::{Response, Status};
 
 pub use self::arguments::HitArgs;
 use self::report::{Results, TextReport, print_error, print_json};
-use super::USAGE;
-use super::print::{Output, on_stderr};
+use super::api_client::ClientError;
+use super::print::Output;
 use weir_api::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use weir_api::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use weir_common::escape::has_colors;
@@ -23,18 +23,13 @@ use weir_common::escape::has_colors;
 pub fn run(args: &HitArgs) -> ExitCode {
     let request = match arguments::request(args) {
         Ok(request) => request,
-        Err(error) => return fail(USAGE, &error),
+        Err(error) => return ClientError::Usage(error).report(),
     };
     let mut results = Results::default();
     match send(args, &request, &mut results) {
         Ok(()) => results.exit_code(),
-        Err(error) => fail(1, &error),
+        Err(error) => ClientError::Connection(error).report(),
     }
-}
-
-fn fail(code: u8, error: &str) -> ExitCode {
-    on_stderr(&format!("error: {error}"));
-    ExitCode::from(code)
 }
 
 /// Connects, and sends requests until the last one or Ctrl-C.

@@ -1,5 +1,6 @@
 //! One request over HTTP/1.1, with or without TLS, for the commands.
 
+use std::fmt::Display;
 use std::future::poll_fn;
 use std::io;
 use std::path::PathBuf;
@@ -44,14 +45,12 @@ pub struct Call<'a> {
     pub max_answer_bytes: usize,
 }
 
-/// An answer.
 #[derive(Debug)]
 pub struct Answer {
     pub status: StatusCode,
     pub body: String,
 }
 
-/// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     #[error(transparent)]
@@ -66,13 +65,26 @@ pub enum FetchError {
     TooLarge(usize),
 }
 
+impl FetchError {
+    /// Explains why there is no answer from `server`; `start` is what to do if nothing listens there.
+    pub fn explain(self, server: impl Display, start: &str) -> String {
+        match self {
+            FetchError::Http(HttpError::Certificates(error)) => error,
+            FetchError::Http(HttpError::Connect(error))
+                if error.kind() == io::ErrorKind::ConnectionRefused =>
+            {
+                format!("no answer from {server}: connection refused; {start}")
+            }
+            error => format!("no answer from {server}: {error}"),
+        }
+    }
+}
+
 impl TlsFiles {
-    /// Whether any file is named.
     pub fn are_given(&self) -> bool {
         [&self.ca, &self.cert, &self.key].iter().any(|file| file.is_some())
     }
 
-    /// Returns the certificates in the files.
     pub fn certificates(&self) -> ClientCertificates {
         let file = |setting, path: &Option<_>| path.clone().map(|path| PemFile { setting, path });
         ClientCertificates::new(ClientFiles {
@@ -136,7 +148,6 @@ async fn read(mut body: Incoming, max_bytes: usize) -> Result<String, FetchError
     Ok(String::from_utf8_lossy(&read).into_owned())
 }
 
-/// Parses a timeout as an argument has it.
 pub fn parse_timeout(text: &str) -> Result<Duration, String> {
     let timeout = read_duration(text).filter(|timeout| !timeout.is_zero());
     timeout.ok_or_else(|| format!("write a duration such as 500ms or 2s, up to {MAX_DURATION}"))

@@ -27,7 +27,7 @@ pub mod why;
 pub use api_client::path_of_server;
 
 /// The exit code of invalid arguments, which is clap's.
-const USAGE: u8 = 2;
+pub const USAGE: u8 = 2;
 /// The exit code of `hit` for requests over their limit.
 const OVER_LIMIT: u8 = 3;
 

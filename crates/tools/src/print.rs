@@ -44,7 +44,13 @@ pub fn counted(count: impl TryInto<u64> + Copy + Display, what: &str) -> String 
     format!("{count} {what}{}", if is_one { "" } else { "s" })
 }
 
-/// The columns of a table.
+/// Returns the first names of a list, and the number of the others.
+pub fn shortened(names: &[String], max: usize) -> String {
+    let more = names.len().saturating_sub(max);
+    let shown = names[..names.len() - more].join(", ");
+    if more == 0 { shown } else { format!("{shown} and {more} more") }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub enum Column {
     Left(&'static str),

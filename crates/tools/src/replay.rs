@@ -55,7 +55,6 @@ pub struct ReplayArgs {
     max_keys: usize,
 }
 
-/// Replays the traffic and prints the report.
 pub fn run(args: &ReplayArgs) -> ExitCode {
     let (replay, input) = match prepare(args) {
         Ok(prepared) => prepared,

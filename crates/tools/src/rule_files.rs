@@ -137,7 +137,6 @@ fn read_all(from: impl Read) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Reads standard input.
 pub fn read_stdin() -> Result<RuleFile, Problem> {
     let problem = |message: String, help| Problem::of_file(STDIN_NAME, message, help);
     let text = read_all(io::stdin().lock())

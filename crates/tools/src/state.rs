@@ -106,7 +106,6 @@ fn parse_span(text: &str) -> Result<String, String> {
     }
 }
 
-/// Deletes what a key has counted.
 pub fn reset(args: &ResetArgs) -> ExitCode {
     let answer = args.key.matched.path("/v1/state", &[("by", &args.by.name())]);
     let answer = answer.and_then(|path| ApiClient::new(&args.key.server)?.delete(&path));

@@ -88,7 +88,6 @@ impl TopArgs {
     }
 }
 
-/// Prints a list of keys.
 pub fn run(args: &TopArgs) -> ExitCode {
     let answer = ApiClient::new(&args.server).and_then(|client| client.get(&args.path()));
     args.output.show(answer, |list, out| print_list(list, args.domain.is_some(), out))
@@ -102,9 +101,10 @@ fn print_list(list: &TopList, is_part: bool, out: &mut dyn Write) -> io::Result<
         By::WouldBeDenied => ("would-be-denied hit", "no hits would be denied"),
         By::Near => ("hit", "no key is near a limit"),
     };
-    match list.rows.is_empty() {
-        true => line(out, none)?,
-        false => print_rows(&list.rows, 0, out)?,
+    if list.rows.is_empty() {
+        line(out, none)?
+    } else {
+        print_rows(&list.rows, 0, out)?
     }
     let since = rounded(list.seconds.saturating_mul(1_000));
     let total = match list.by {

@@ -87,12 +87,10 @@ enum Kind {
     Any,
 }
 
-/// Ends a block, or the blocks of a client.
 pub fn unblock(args: &UnblockArgs) -> ExitCode {
     run(&args.target, Kind::Block)
 }
 
-/// Removes a control, or the controls of a client.
 pub fn remove(args: &RemoveArgs) -> ExitCode {
     run(&args.target, Kind::Any)
 }

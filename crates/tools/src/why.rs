@@ -83,7 +83,6 @@ struct Status {
     problems: Vec<Value>,
 }
 
-/// Prints what happened to the key at each server.
 pub fn run(args: &WhyArgs) -> ExitCode {
     let (mut replicas, mut code) = (Vec::new(), ExitCode::SUCCESS);
     let named = args.server.iter().map(|server| Some(server.as_str()));
@@ -125,11 +124,9 @@ fn ask(args: &WhyArgs, server: Option<&str>) -> Result<Replica, ClientError> {
     let (mut denials, mut changes) = (history.denials, history.events);
     denials.retain(|denial| is_recent(denial) && key.is_denied_by(denial));
     changes.retain(|change| is_recent(change) && key.is_changed_by(change));
-    let server = client.server().to_owned();
-    Ok(Replica { server, status, explained, denied, denials, changes })
+    Ok(Replica { server: client.shown, status, explained, denied, denials, changes })
 }
 
-/// The answer of `/v1/status`.
 #[derive(Deserialize)]
 struct Answer {
     status: Status,

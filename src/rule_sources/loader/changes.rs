@@ -9,7 +9,6 @@ use weir_rules::{Difference, truncate};
 const MAX_LISTED: usize = 20;
 const MAX_LINE_BYTES: usize = 200;
 
-/// What a set changed of the one before.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Changes {
     /// The numbers of rules that were added and removed, and of members that changed.
@@ -59,10 +58,7 @@ fn line(change: impl fmt::Display) -> String {
 /// The list in one line; `none` if it is empty.
 impl fmt::Display for Changes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.list.is_empty() {
-            true => f.write_str("none"),
-            false => f.write_str(&self.list.join("; ")),
-        }
+        if self.list.is_empty() { f.write_str("none") } else { f.write_str(&self.list.join("; ")) }
     }
 }
 

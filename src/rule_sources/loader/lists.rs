@@ -118,9 +118,12 @@ impl Loader {
         let Some(present) = self.present.lock().take() else { return Ok(()) };
         let problems = self.new_problems();
         let loaded = match present {
-            Present::Files(files) => self.load_from(UpdateSource::PresentFiles, files, problems),
+            Present::Files(files) => {
+                self.load_from(UpdateSource::PresentFiles, files, problems, Present::Files)
+            }
             Present::Resources(resources) => {
-                self.load_from(UpdateSource::PresentResources, resources, problems)
+                let source = UpdateSource::PresentResources;
+                self.load_from(source, resources, problems, Present::Resources)
             }
         };
         loaded.map(drop)

@@ -26,7 +26,6 @@ struct OverlayStatus {
     active: Option<LoadedOverlay>,
     /// The newest overlay, until there are active rules with it.
     next: Option<LoadedOverlay>,
-    /// The newest overlay, if it was rejected.
     rejected: Option<Rejected>,
     /// The errors of the last overlay that was rejected, and when that was.
     last_error: Option<(SystemTime, String)>,
@@ -151,8 +150,8 @@ impl Loader {
                 let mut listed = error.problems.iter().filter(|problem| problem.is_error());
                 let (first, others) = (listed.next(), listed.count());
                 let errors = usize::from(first.is_some()) + others + error.omitted.errors;
-                let rejected =
-                    Rejected::new(message, first, errors, now).after(status.rejected.as_ref());
+                let before = status.rejected.as_ref();
+                let rejected = Rejected::new(message, first, errors, now, before);
                 (status.rejected, status.last_error) = (Some(rejected), Some((now, problems)));
                 return;
             }

@@ -1,10 +1,12 @@
-//! Loads and rejections of rules as they happen, for operators who watch.
+//! Loads and rejections of rules, as they happen and as they are shown, for operators who watch.
+
+use std::time::SystemTime;
 
 use serde::Serialize;
 use tokio::sync::broadcast;
 
 use super::{Changes, Loader, Summary};
-use weir_rules::truncate;
+use weir_rules::{Position, Problem, truncate};
 
 /// Reloads that wait for a watcher; older ones are dropped.
 pub(super) const MAX_WAITING: usize = 16;
@@ -32,6 +34,49 @@ pub struct Reload {
     pub summary: Option<Summary>,
     /// What the active rules changed; none if it was rejected, and for the first rules.
     pub changes: Option<Changes>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejected {
+    /// What the rejection means, and the first error.
+    pub text: String,
+    /// The place of the first error.
+    pub file: Option<String>,
+    pub line: Option<u32>,
+    pub column: Option<u32>,
+    pub errors: usize,
+    /// Since when none have been valid.
+    pub since: SystemTime,
+}
+
+impl Rejected {
+    /// Returns whether the first error is the same.
+    pub(super) fn is_like(&self, other: &Rejected) -> bool {
+        let place = |set: &Rejected| (set.file.clone(), set.line, set.column);
+        self.text == other.text && place(self) == place(other)
+    }
+
+    /// Notes the errors of a set that is rejected `now`, after `before`. `message` says what the rejection means.
+    pub(super) fn new(
+        message: &str,
+        first: Option<&Problem>,
+        errors: usize,
+        now: SystemTime,
+        before: Option<&Rejected>,
+    ) -> Rejected {
+        let position = first.and_then(|first| first.position);
+        Rejected {
+            text: match first {
+                Some(first) => format!("{message}: {}", first.message),
+                None => message.to_owned(),
+            },
+            file: first.map(|first| first.file.clone()),
+            line: position.and_then(Position::line),
+            column: position.and_then(Position::column),
+            errors,
+            since: before.map_or(now, |before| before.since),
+        }
+    }
 }
 
 impl Loader {

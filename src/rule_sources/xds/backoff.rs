@@ -7,7 +7,6 @@ use weir_common::random::random;
 /// The minimum wait, so that a server that ends every stream immediately is not called without pause.
 const MIN_WAIT: Duration = Duration::from_millis(10);
 
-/// Waits that double up to a maximum.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     min: Duration,

@@ -33,7 +33,6 @@ pub enum Outcome {
     RejectedAgain,
 }
 
-/// The last rejected set.
 #[derive(Debug)]
 struct RejectedSet {
     fingerprint: u64,

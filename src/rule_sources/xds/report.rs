@@ -53,7 +53,6 @@ pub struct Report {
 #[derive(Debug, Default)]
 struct State {
     connected: bool,
-    /// When the last stream ended.
     lost_at: Option<Instant>,
     /// The version of the active rules.
     version: Option<String>,
@@ -62,7 +61,6 @@ struct State {
     kinds: Vec<FailureKind>,
 }
 
-/// Failures with the same reason.
 #[derive(Debug)]
 struct FailureKind {
     reason: String,

@@ -1,5 +1,6 @@
-//! The configuration of TLS, from certificates.
+//! The configuration of TLS, from certificates, and the handshake with a server.
 
+use std::io;
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -12,12 +13,63 @@ use rustls::{
 };
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use super::ClientPem;
 use super::pem::system_roots;
 
+/// The protocol that both sides of an HTTP/2 connection have to speak.
+const HTTP2: &[u8] = b"h2";
+
+/// How to verify a server.
+#[derive(Clone, Debug)]
+pub struct ClientTls {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ClientTlsError {
+    #[error("{0:?} is not a host")]
+    Name(String),
+    #[error("{0}")]
+    Certificates(String),
+}
+
+impl ClientTls {
+    /// Prepares TLS to a server with this name, or IP address, in its certificate; with `any_name`, with any name.
+    pub fn new(pem: &ClientPem, name: &str, any_name: bool) -> Result<ClientTls, ClientTlsError> {
+        let server_name = ServerName::try_from(name.to_owned());
+        let server_name = server_name.map_err(|_| ClientTlsError::Name(name.to_owned()))?;
+        let config = config(pem, any_name).map_err(ClientTlsError::Certificates)?;
+        Ok(ClientTls { config: Arc::new(config), name: server_name })
+    }
+
+    /// Requires that the server chooses HTTP/2 (ALPN).
+    #[must_use]
+    pub fn with_http2(mut self) -> ClientTls {
+        Arc::make_mut(&mut self.config).alpn_protocols = vec![HTTP2.to_vec()];
+        self
+    }
+
+    /// Verifies the server at the other end of a connection, and that it speaks the required protocol.
+    pub async fn connect<S>(self, socket: S) -> io::Result<TlsStream<S>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let requires_http2 = !self.config.alpn_protocols.is_empty();
+        let stream = TlsConnector::from(self.config).connect(self.name, socket).await?;
+        if requires_http2 && stream.get_ref().1.alpn_protocol() != Some(HTTP2) {
+            return Err(io::Error::other("the server does not offer HTTP/2 (ALPN h2)"));
+        }
+        Ok(stream)
+    }
+}
+
 /// With `any_name`, a valid certificate is accepted for any host.
-pub(super) fn config(pem: &ClientPem, any_name: bool) -> Result<ClientConfig, String> {
+fn config(pem: &ClientPem, any_name: bool) -> Result<ClientConfig, String> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
@@ -25,11 +77,9 @@ pub(super) fn config(pem: &ClientPem, any_name: bool) -> Result<ClientConfig, St
     let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
     let Some((cert, key)) = &pem.identity else { return Ok(builder.with_no_client_auth()) };
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| error.to_string())?;
-    builder.with_client_auth_cert(certificates(cert)?, key).map_err(|error| error.to_string())
-}
-
-fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
-    CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(|error| error.to_string())
+    let chain = CertificateDer::pem_slice_iter(cert).collect::<Result<Vec<_>, _>>();
+    let chain = chain.map_err(|error| error.to_string())?;
+    builder.with_client_auth_cert(chain, key).map_err(|error| error.to_string())
 }
 
 /// Verifies servers. One of the configured certificates is accepted as the server's own, too, as by OpenSSL and Go.
@@ -45,7 +95,7 @@ pub struct ServerVerifier {
 impl ServerVerifier {
     /// Trusts the configured certificates, or without any the system's roots.
     pub fn new(pem: &ClientPem, any_name: bool) -> Result<ServerVerifier, String> {
-        let configured = pem.ca.as_deref().map_or(Ok(Vec::new()), certificates)?;
+        let configured = pem.ca.clone().unwrap_or_default();
         let roots = match pem.ca {
             Some(_) => {
                 let mut roots = RootCertStore::empty();

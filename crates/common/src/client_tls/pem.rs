@@ -1,9 +1,7 @@
 //! Reads and checks PEM files.
 
-use std::fmt::{Display, Write};
+use std::fmt::Display;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use rustls::RootCertStore;
 use rustls::crypto::ring;
 use rustls::sign::CertifiedKey;
@@ -16,16 +14,17 @@ use crate::file_reads::FileReads;
 use crate::secret::shown_path;
 
 /// Reads the certificates of a file that can be trust anchors, as the reference does: bundles of systems have others.
-pub(super) fn trust_anchors(file: &PemFile, reads: &FileReads) -> Result<Vec<u8>, SetupError> {
-    let (_, certificates) = certificates(file, reads)?;
+pub(super) fn trust_anchors(
+    file: &PemFile,
+    reads: &FileReads,
+) -> Result<Vec<CertificateDer<'static>>, SetupError> {
+    let (_, mut certificates) = certificates(file, reads)?;
     let mut roots = RootCertStore::empty();
-    let usable =
-        certificates.into_iter().filter(|certificate| roots.add(certificate.clone()).is_ok());
-    let pem: String = usable.map(|certificate| encode(&certificate)).collect();
-    if pem.is_empty() {
+    certificates.retain(|certificate| roots.add(certificate.clone()).is_ok());
+    if certificates.is_empty() {
         return Err(invalid(file, &"none can be trusted", "X.509 certificates of a CA in PEM"));
     }
-    Ok(pem.into_bytes())
+    Ok(certificates)
 }
 
 pub(super) fn identity(
@@ -94,13 +93,4 @@ fn unusable(file: &PemFile, error: &dyn Display, wanted: &str) -> String {
     let PemFile { setting, path } = file;
     let path = if setting.ends_with("key") { shown_path(path) } else { path.display().to_string() };
     format!("{setting} names {path}: {error}; name {wanted}")
-}
-
-fn encode(certificate: &[u8]) -> String {
-    let mut pem = "-----BEGIN CERTIFICATE-----\n".to_owned();
-    for line in STANDARD.encode(certificate).as_bytes().chunks(64) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(pem, "{}", String::from_utf8_lossy(line));
-    }
-    pem + "-----END CERTIFICATE-----\n"
 }

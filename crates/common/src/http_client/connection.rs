@@ -4,9 +4,6 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use http::{Request, Response};
-use hyper::body::Incoming;
-use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -55,7 +52,7 @@ async fn connect_tcp(target: &Target) -> io::Result<TcpStream> {
 /// A connection of HTTP/1, which is closed when this is dropped.
 #[derive(Debug)]
 pub(super) struct Connection {
-    sender: SendRequest<Body>,
+    pub(super) sender: SendRequest<Body>,
     /// The task that reads and writes. Dropping ends it: one whose server sends continuously would not end by itself.
     _task: JoinSet<()>,
 }
@@ -73,19 +70,6 @@ impl Connection {
         // Its errors are also those of its requests.
         task.spawn(async { drop(connection.await) });
         Ok(Connection { sender, _task: task })
-    }
-
-    /// Returns whether the connection can have a request: the server has not closed it.
-    pub(super) async fn is_usable(&mut self) -> bool {
-        self.sender.ready().await.is_ok()
-    }
-
-    /// Sends a request. An error returns the request if no part of it was sent.
-    pub(super) async fn send(
-        &mut self,
-        request: Request<Body>,
-    ) -> Result<Response<Incoming>, TrySendError<Request<Body>>> {
-        self.sender.try_send_request(request).await
     }
 }
 

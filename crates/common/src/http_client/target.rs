@@ -29,7 +29,6 @@ impl Target {
         format!("http://{host}:{port}/readyz").parse()
     }
 
-    /// Whether the host is this machine.
     pub fn is_loopback(&self) -> bool {
         self.host == "localhost" || self.host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
     }

@@ -1,7 +1,6 @@
 //! A bound on the number of series of each metric.
 
-use super::value::OwnedValue;
-use super::{MetricFamily, MetricSink, OTHER, SampleValue};
+use super::{MetricFamily, MetricSink, OTHER, OwnedValue, SampleValue};
 
 /// Passes on up to `max` series of each family, and the sum of all others as one more series, all
 /// labels of which are [`OTHER`]. The order of a family's samples decides which ones are kept.
@@ -23,7 +22,6 @@ const FOLDED: MetricFamily = MetricFamily::gauge(
 );
 
 impl<'a> CappedSink<'a> {
-    /// Returns a sink that passes up to `max` series of each family to `inner`.
     pub fn new(inner: &'a mut dyn MetricSink, max: usize) -> CappedSink<'a> {
         let (folded_series, family) = (Vec::new(), None);
         CappedSink { inner, max, family, passed: 0, folded: 0, other: None, folded_series }

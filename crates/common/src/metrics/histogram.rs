@@ -25,7 +25,6 @@ type Recorded = (u64, TraceIds);
 /// A value of a histogram that a trace explains.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Exemplar {
-    /// The index of the value's bucket.
     pub bucket: usize,
     pub value: f64,
     pub ids: TraceIds,
@@ -78,7 +77,6 @@ impl Histogram {
         self.sum.fetch_add(value.saturating_mul(times), Ordering::Relaxed);
     }
 
-    /// Returns the counts of all buckets, the sum, and the exemplars.
     pub fn snapshot(&self) -> HistogramSnapshot {
         let exemplars = self.exemplars.iter().enumerate().filter_map(|(bucket, exemplar)| {
             let (value, ids) = (*exemplar.lock())?;
@@ -95,7 +93,6 @@ impl Histogram {
 }
 
 impl HistogramSnapshot {
-    /// The number of recorded values.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }

@@ -1,7 +1,6 @@
 //! Families that several sources share.
 
-use super::value::OwnedValue;
-use super::{MetricFamily, MetricSink, SampleValue};
+use super::{MetricFamily, MetricSink, OwnedValue, SampleValue};
 
 /// Keeps samples grouped by family, in the order in which they were added: a sink for several sources
 /// with the same families, which another sink then receives once.
@@ -59,7 +58,6 @@ impl MergedFamilies {
         }
     }
 
-    /// The families, in order.
     pub fn families(&self) -> impl Iterator<Item = MetricFamily> {
         self.families.iter().map(|(family, _)| *family)
     }

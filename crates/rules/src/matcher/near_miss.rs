@@ -42,7 +42,6 @@ pub enum NearMiss<'s> {
 }
 
 impl RuleSet {
-    /// Explains why a descriptor of a domain has no rule.
     pub fn near_misses(&self, domain: &str, entries: &[Entry<'_>]) -> Vec<NearMiss<'_>> {
         let mut found = match self.domain(domain) {
             Some(domain) => domain.near_misses(entries),
@@ -56,7 +55,6 @@ impl RuleSet {
         found
     }
 
-    /// Returns the domain whose name is most like this one.
     pub fn nearest_domain(&self, name: &str, suggester: &mut Suggester) -> Option<&str> {
         suggester.nearest(name, self.domains.keys().map(|name| &**name))
     }

@@ -16,7 +16,6 @@ use weir_common::entry::Entry;
 use weir_common::network::Network;
 use weir_common::value;
 
-/// The look-up of a descriptor.
 #[derive(Debug, Default)]
 pub struct Trace<'s> {
     /// One for each entry that was looked up. The last has no match if an entry has none, or is part of a reservation.
@@ -61,7 +60,6 @@ pub struct Within<'s> {
     pub network: Option<Network>,
     /// The list, as the rule names it, and the line.
     pub line: Option<(&'s str, u32)>,
-    /// The item of `values`.
     pub item: Option<&'s str>,
 }
 
@@ -83,7 +81,6 @@ impl fmt::Display for Within<'_> {
 pub struct Level<'s>(&'s MatcherNode);
 
 impl<'s> Level<'s> {
-    /// Returns whether there are none.
     pub fn is_empty(self) -> bool {
         self.0.children.is_empty()
     }
@@ -143,7 +140,6 @@ impl<'s> Level<'s> {
         self.0.wildcards()
     }
 
-    /// Returns the number of descriptors of the level.
     pub fn size(self) -> usize {
         self.0.children.len()
     }

@@ -161,10 +161,7 @@ impl MatcherNode {
     ) -> Vec<bool> {
         let mut node = Some(self);
         let shares = entries.map(|(key, value)| {
-            let text = match value.is_empty() {
-                true => key.to_owned(),
-                false => format!("{key}_{value}"),
-            };
+            let text = if value.is_empty() { key.to_owned() } else { format!("{key}_{value}") };
             let child = node.and_then(|node| node.named(&text));
             node = child.map(|child| &child.below);
             child.is_some_and(|child| child.flags.share_threshold)

@@ -41,7 +41,6 @@ pub(super) struct ValueSets {
     by_key: HashMap<Box<str>, SetsOfKey>,
     /// The items of `values`, each by its child and its index, by the hash of `key_item`.
     items: HashTable<(u32, u32)>,
-    /// How many `values` each key has.
     values_of_key: HashMap<Box<str>, u32>,
 }
 
@@ -253,7 +252,6 @@ impl FoundInSet {
     }
 }
 
-/// Returns the key and the value of an item.
 fn item_entry<'n>(children: &'n [Child], &(child, item): &(u32, u32)) -> Entry<'n> {
     let child = &children[child as usize];
     (child.entry().0, &child.items()[item as usize].text)

@@ -132,24 +132,12 @@ impl Key {
 }
 
 /// Words with which other programs write a limit.
-const LIMITS_OF_OTHERS: [&str; 12] = [
-    "average",
-    "day",
-    "hour",
-    "limit",
-    "limits",
-    "max",
-    "max_value",
-    "minute",
-    "month",
-    "requests",
-    "second",
-    "seconds",
-];
+const LIMITS_OF_OTHERS: &str =
+    "average day hour limit limits max max_value minute month requests second seconds";
 
 /// Suggests a key similar to an unknown one, or else lists the keys of the section.
 pub(crate) fn suggestion(name: &str, section: Section) -> String {
-    if LIMITS_OF_OTHERS.contains(&name)
+    if LIMITS_OF_OTHERS.split(' ').any(|word| word == name)
         && matches!(section, Descriptor | Section::Limit | ListedLimit)
     {
         return "write the limit as a rate, such as `rate: 10/s`".to_owned();

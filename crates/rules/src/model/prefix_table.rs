@@ -1,10 +1,9 @@
 //! Networks, each with a number: finds the longest that contains an address or a network.
 //!
-//! Two networks either lie beside each other, or one contains the other. Rows are sorted by the first
-//! address, and of equal ones the shorter prefix is first. The last row that starts at or before an address
-//! lies within every network that contains the address, or is the longest of them. Each row has the position
-//! of the one that encloses it, so one search and a walk outwards find the longest, however many lengths there
-//! are.
+//! Two networks either lie beside each other, or one contains the other. Rows are sorted by the first address, and of
+//! equal ones the shorter prefix is first. The last row that starts at or before an address lies within every network
+//! that contains the address, or is the longest of them. Each row has the position of the one that encloses it, so one
+//! search and a walk outwards find the longest, however many lengths there are.
 //!
 //! The range from the first row to the last is divided into at most as many equal slots as there are rows, and
 //! the search is a binary one among the rows of a slot: few where addresses are spread, as they mostly are, and
@@ -33,7 +32,6 @@ struct Rows<B> {
     shift: u32,
 }
 
-/// A network that contains another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Containing {
     pub prefix_len: u8,
@@ -139,15 +137,12 @@ impl PrefixTable {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (Network, u32)> {
-        let v4 = self.v4.sorted.iter().filter_map(|row| {
-            let network = Network::new(Ipv4Addr::from_bits(row.start).into(), row.prefix_len);
-            network.map(|network| (network, row.number))
-        });
-        let v6 = self.v6.sorted.iter().filter_map(|row| {
-            let network = Network::new(Ipv6Addr::from_bits(row.start).into(), row.prefix_len);
-            network.map(|network| (network, row.number))
-        });
-        v4.chain(v6)
+        let v4 = self.v4.sorted.iter();
+        let v4 = v4.map(|row| (Ipv4Addr::from_bits(row.start).into(), row.found()));
+        let v6 = self.v6.sorted.iter();
+        let v6 = v6.map(|row| (Ipv6Addr::from_bits(row.start).into(), row.found()));
+        let rows = v4.chain(v6);
+        rows.filter_map(|(start, row)| Some((Network::new(start, row.prefix_len)?, row.number)))
     }
 }
 

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use weir_limit::{Limit, Reservation, smallest_capacity};
 
-/// How requests reserve hits before they are known, and settle them after.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reserve {
     /// The key of the entry that names a reservation.
@@ -15,7 +14,6 @@ pub struct Reserve {
     pub settle: Option<Box<str>>,
     /// The hits of callers that send none.
     pub estimate: Option<u32>,
-    /// The fewest hits that are reserved.
     pub at_least: u32,
     /// The most hits that are reserved; larger estimates are cut to it.
     pub at_most: u32,

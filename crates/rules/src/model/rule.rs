@@ -32,7 +32,6 @@ pub struct Rule {
     /// Whether values that the rule does not name distinguish its metrics.
     pub value_to_metric: bool,
     pub metadata: Option<Metadata>,
-    /// How requests reserve hits; none for most rules.
     pub reserve: Option<Box<Reserve>>,
     /// Whether hits of the rule may be charged early, if its limits [can be leased](Plan::can_lease).
     pub lease: bool,
@@ -56,7 +55,6 @@ impl Rule {
         self.plan.as_ref().map_or(&[], |plan| plan.limits())
     }
 
-    /// Returns the domain of the rule.
     pub fn domain(&self) -> &str {
         &self.name[..self.domain_length]
     }

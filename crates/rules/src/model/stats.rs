@@ -89,7 +89,6 @@ impl ReserveStats {
         add(&self.lost, 1);
     }
 
-    /// Returns what was counted.
     pub fn counts(&self) -> ReserveCounts {
         let hits = [&self.reserved_hits, &self.settled_hits, &self.overdraft_hits];
         ReserveCounts {
@@ -115,7 +114,6 @@ pub struct ReserveCounts {
     pub settlements: [(&'static str, u64); 4],
     /// The hits that were reserved, that reservations were settled with, and that were charged beyond a limit.
     pub hits: [u64; 3],
-    /// What was used of the reservations that were settled.
     pub ratio: HistogramSnapshot,
 }
 

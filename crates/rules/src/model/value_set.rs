@@ -2,7 +2,7 @@
 //! entry matched.
 
 use std::collections::HashSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -118,7 +118,6 @@ impl ValueSet {
         }
     }
 
-    /// Returns the key that names the values.
     pub fn key(&self) -> &'static str {
         match self.kind {
             SetKind::Network(_) => "network",
@@ -153,7 +152,6 @@ pub enum MatchKind {
 /// The values of a list, each with its line.
 #[derive(Debug, Default)]
 pub struct ValueList {
-    /// The networks, with their lines.
     pub(crate) networks: PrefixTable,
     /// The values that are no networks, one after another.
     text: Box<str>,
@@ -200,7 +198,7 @@ impl ValueList {
             networks: networks.build(),
             text: buffer.into(),
             texts,
-            content_hash: Some(content_hash(text)),
+            content_hash: Some(BuildHasherDefault::<DefaultHasher>::default().hash_one(text)),
         }
     }
 
@@ -231,12 +229,6 @@ impl Text {
     fn of(self, buffer: &str) -> &str {
         buffer.get(self.start as usize..(self.start + self.len) as usize).unwrap_or_default()
     }
-}
-
-fn content_hash(text: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    text.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// Returns the value of a line; none if it only has a comment: from a `#` at the start or after white space.
@@ -305,7 +297,6 @@ fn is_meant_as_network(text: &str) -> bool {
     }
 }
 
-/// Returns the message about a network, and what to write instead.
 pub(crate) fn network_problem(error: &NetworkError) -> (String, String) {
     match error {
         NetworkError::HostBits { text, meant } => (

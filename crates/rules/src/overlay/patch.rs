@@ -9,10 +9,8 @@ use crate::syntax::tree::{Node, Style, Value};
 use weir_common::failure::OnStoreFailure;
 use weir_common::glob::Glob;
 
-/// The maximum number of patches of all files.
 pub(crate) const MAX_PATCHES: usize = 10_000;
 
-/// The maximum number of entries of a patch.
 pub(crate) const MAX_ENTRIES: usize = 100;
 
 /// What an item of `match.entries` matches.
@@ -20,8 +18,10 @@ pub(crate) const MAX_ENTRIES: usize = 100;
 pub(crate) enum Step {
     /// Any number of entries.
     Any,
-    /// One entry.
-    Entry { key: Glob, value: Option<Glob> },
+    Entry {
+        key: Glob,
+        value: Option<Glob>,
+    },
 }
 
 impl Step {
@@ -121,7 +121,6 @@ pub(crate) fn changed<'n, 'm>(
     keys.iter().map(|(key, node)| (*key, change(node))).collect()
 }
 
-/// The keys of the limits of a rule.
 #[derive(Clone, Debug)]
 pub(crate) enum LimitMaps<'n> {
     /// The nodes of `rate_limit`.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::patch::Patch;
 use crate::Domain;
 use crate::syntax::position::Origin;
-use crate::syntax::problem::{Omitted, Problem, Problems, Severity};
+use crate::syntax::problem::{Omitted, Problem, Problems};
 
 /// The overlay of one compilation.
 #[derive(Debug)]
@@ -107,24 +107,10 @@ impl Patcher {
 pub struct OverlayReport {
     /// Errors: patches that do not fit a rule. Warnings: patches that match nothing.
     pub problems: Vec<Problem>,
-    /// The number of problems that are not listed.
     pub omitted: Omitted,
-    /// The number of rules that patches changed.
     pub patched_rules: usize,
     /// The number of patches that do not fit a rule.
     pub failed_patches: usize,
-}
-
-impl OverlayReport {
-    /// The problems of a severity.
-    pub fn listed(&self, severity: Severity) -> impl Iterator<Item = &Problem> {
-        self.problems.iter().filter(move |problem| problem.severity == severity)
-    }
-
-    /// The number of problems of a severity, listed or not.
-    pub fn count(&self, severity: Severity) -> usize {
-        self.listed(severity).count() + self.omitted.of(severity)
-    }
 }
 
 /// Patches that do not fit.

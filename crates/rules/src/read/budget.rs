@@ -70,7 +70,6 @@ pub(super) fn node_bytes(text: &str, above: &str) -> usize {
     NODE_BYTES + 3 * text.len() + above.len() + parts * PART_BYTES
 }
 
-/// The size of an item of `values`.
 pub(super) fn item_bytes(key: &str, text: &str) -> usize {
     let parts = if text.contains('*') { text.matches('*').count() + 1 } else { 0 };
     ITEM_BYTES + text.len() + if parts > 0 { key.len() + parts * PART_BYTES } else { 0 }

@@ -1,4 +1,4 @@
-//! Reads limits: `rate_limit`, and the items of `rate_limits`.
+//! Reads limits: `rate_limit`, and the items of `rate_limits`; and whether they can be leased.
 
 mod algorithm;
 mod fields;
@@ -12,7 +12,7 @@ use crate::syntax::position::Position;
 use crate::syntax::tree::{Content, Node};
 use fields::Fields;
 use weir_common::rate::Rate;
-use weir_limit::{AlgorithmKind, Limit, Unit};
+use weir_limit::{AlgorithmKind, Limit, Plan, Unit};
 
 pub(super) const MAX_LIMITS: usize = 16;
 
@@ -238,6 +238,60 @@ impl Reader<'_> {
         }
         charge_denied
     }
+
+    /// Reads the `lease` of a descriptor with these limits: whether their hits may be leased.
+    pub(super) fn lease(
+        &mut self,
+        node: &Node<'_>,
+        reserves: bool,
+        limits: Option<&LimitFields>,
+    ) -> bool {
+        let lease = self.bool(node, "lease");
+        let Some(LimitFields { limits, .. }) = limits else {
+            let help = "write it beside the `rate_limit` or `rate_limits` that it is for";
+            let text = node.shown();
+            self.error(node.position, "config error, `lease` without a limit", &text, help);
+            return lease;
+        };
+        let causes = if lease { lease_errors(limits, reserves, self.together) } else { Vec::new() };
+        for (cause, help) in causes {
+            let message = format!("config error, `lease` {cause}");
+            let help = format!("write `lease: false` or remove it: {help}");
+            self.error(node.position, message, "true", &help);
+        }
+        lease
+    }
+}
+
+/// Returns why the hits of a rule cannot be leased, each cause with what to know about it; none if they can.
+fn lease_errors(limits: &[Limit], reserves: bool, together: bool) -> Vec<(String, &'static str)> {
+    let mut causes = Vec::new();
+    for limit in limits.iter().filter(|limit| !is_window(limit)) {
+        let name = limit.algorithm.name();
+        let help = "only fixed_window, sliding_window and bucketed_window can be leased";
+        causes.push((format!("with {name}"), help));
+    }
+    let of_limits = [
+        (
+            limits.iter().any(|limit| limit.shadow_mode),
+            "with a limit in `shadow_mode`",
+            "what such a limit would deny is counted hit by hit",
+        ),
+        (
+            limits.len() > 1 && limits.iter().any(|limit| limit.charge_denied),
+            "with `charge_denied` in `rate_limits`",
+            "such a limit also counts what the others deny",
+        ),
+        (reserves, "beside `reserve`", "what is reserved is charged when it is asked for"),
+        (together, "under `charge: together`", "all descriptors of a request are charged at once"),
+    ];
+    let found = of_limits.into_iter().filter(|(applies, ..)| *applies);
+    causes.extend(found.map(|(_, cause, help)| (cause.to_owned(), help)));
+    causes
+}
+
+fn is_window(limit: &Limit) -> bool {
+    Plan::new(vec![Limit { shadow_mode: false, ..limit.clone() }]).can_lease()
 }
 
 /// Returns what to write instead of a `rate_limit` that is no map: the short form, with its rate if it is one.

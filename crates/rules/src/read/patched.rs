@@ -161,10 +161,7 @@ impl Reader<'_> {
         for problem in problems.iter_mut().filter(|problem| problem.position == place) {
             problem.help += "; `KEY: null` in `set` removes a key of the rule";
         }
-        match is_valid {
-            true => Ok(Patched { read, warnings: problems, budget }),
-            false => Err(problems),
-        }
+        if is_valid { Ok(Patched { read, warnings: problems, budget }) } else { Err(problems) }
     }
 
     fn described(&self, rule: &Delivered<'_, '_>) -> String {

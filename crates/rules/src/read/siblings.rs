@@ -25,10 +25,8 @@ struct Siblings<'n> {
     fields: Vec<Field<'n>>,
 }
 
-/// Siblings that were merged with others.
 pub(super) struct Merged {
     count: usize,
-    /// The first of them.
     position: Position,
 }
 
@@ -103,7 +101,6 @@ impl Reader<'_> {
         }
     }
 
-    /// Warns if siblings of the document were merged.
     pub(super) fn report_merged(&mut self) {
         let Some(Merged { count, position }) = self.merged.take() else { return };
         let what =

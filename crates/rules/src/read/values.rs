@@ -131,31 +131,25 @@ impl Reader<'_> {
     pub(super) fn maps<'n>(&mut self, node: &'n Node<'n>, field: &str) -> Vec<&'n Node<'n>> {
         match node.content() {
             _ if node.is_null() => Vec::new(),
-            Content::List(items) => items
-                .iter()
-                .filter(|item| {
-                    let map = matches!(item.content(), Content::Map(_));
-                    if !map {
-                        let text = item.shown();
-                        let message = format!(
-                            "config error, yaml file contains list of type other than map: {text}"
-                        );
-                        let help = match field {
-                            "replaces" if item.text().is_some() => {
-                                format!("write `- name: {text}`")
-                            }
-                            "rate_limits" => {
-                                "write each item as `- rate: 10/s`, or `rates: [10/s]` \
-                                              instead"
-                                    .to_owned()
-                            }
-                            _ => format!("write each item of `{field}` as `- key: value`"),
-                        };
-                        self.error(item.position, message, &text, &help);
-                    }
-                    map
-                })
-                .collect(),
+            Content::List(items) => {
+                let is_map = |item: &&Node<'_>| matches!(item.content(), Content::Map(_));
+                let (maps, others): (Vec<_>, Vec<_>) = items.iter().partition(is_map);
+                for item in others {
+                    let text = item.shown();
+                    let message = format!(
+                        "config error, yaml file contains list of type other than map: {text}"
+                    );
+                    let help = match field {
+                        "replaces" if item.text().is_some() => format!("write `- name: {text}`"),
+                        "rate_limits" => {
+                            "write each item as `- rate: 10/s`, or `rates: [10/s]` instead".into()
+                        }
+                        _ => format!("write each item of `{field}` as `- key: value`"),
+                    };
+                    self.error(item.position, message, &text, &help);
+                }
+                maps
+            }
             _ => {
                 let message = format!(
                     "error loading config file: cannot use {} as the list `{field}`",

@@ -44,7 +44,6 @@ pub(crate) struct ListReader {
     /// The lists beside the current document, if it is in a manifest.
     pub embedded: Option<Arc<[EmbeddedList]>>,
     read: HashMap<PathBuf, Arc<ValueList>>,
-    /// The files that were read.
     pub files: Vec<ListFile>,
 }
 

@@ -1,9 +1,8 @@
 //! The xDS form of a rule file: builds the same tree from a message as the YAML reader builds from a
 //! text, with fields for positions.
 //!
-//! A message is never decoded as a whole: a descriptor of two bytes would take 400 in memory, and a
-//! small message can have a million of them. Each level is decoded when the tree reaches it; the
-//! levels below stay encoded until then.
+//! A message is never decoded as a whole: a descriptor of two bytes would take 400 in memory, and a small message can
+//! have a million of them. Each level is decoded when the tree reaches it; the levels below stay encoded until then.
 
 mod builder;
 mod field_path;

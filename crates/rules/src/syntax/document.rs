@@ -77,8 +77,7 @@ pub(crate) fn render(files: &[impl Document], problems: &[&Problem]) -> String {
     out
 }
 
-/// Finds the lines that problems are in, by file and number, in one pass through each file: files may
-/// be large.
+/// Finds the lines that problems are in, by file and number, in one pass through each file: files may be large.
 fn lines<'l>(
     files: &'l [impl Document],
     problems: &[&'l Problem],

@@ -70,14 +70,20 @@ impl From<Place> for Origin {
     }
 }
 
-/// `file:line:column`, or the name of a resource.
-impl fmt::Display for Origin {
+/// What comes after the name of a file: `:line:column`; nothing in a message.
+impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.file)?;
-        match self.position {
+        match self {
             Position::Line { line, column } => write!(f, ":{line}:{column}"),
             Position::Field(_) => Ok(()),
         }
+    }
+}
+
+/// `file:line:column`, or the name of a resource.
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.file, self.position)
     }
 }
 

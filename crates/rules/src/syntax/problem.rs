@@ -105,10 +105,8 @@ impl Problem {
 
     /// Returns the place as `file:line:column`, or the file alone.
     pub(crate) fn place(&self) -> String {
-        match self.position {
-            Some(Position::Line { line, column }) => format!("{}:{line}:{column}", self.file),
-            _ => self.file.clone(),
-        }
+        let position = self.position.map(|position| position.to_string());
+        format!("{}{}", self.file, position.unwrap_or_default())
     }
 
     /// Returns whether the rule set cannot be used because of it.
@@ -149,8 +147,7 @@ impl Problem {
 /// Truncates `text` to at most `max` bytes and marks the cut with an ellipsis.
 pub fn truncate(text: &mut String, max: usize) {
     if text.len() > max {
-        let end = (0..=max).rev().find(|&at| text.is_char_boundary(at));
-        text.truncate(end.unwrap_or_default());
+        text.truncate(text.floor_char_boundary(max));
         text.push('…');
         text.shrink_to_fit();
     }
@@ -159,11 +156,7 @@ pub fn truncate(text: &mut String, max: usize) {
 /// `file:line:column: error: message`, in one line.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:", escape(&self.file))?;
-        if let Some(Position::Line { line, column }) = self.position {
-            write!(f, "{line}:{column}:")?;
-        }
-        write!(f, " {}: {}", self.severity.name(), escape(&self.message))
+        write!(f, "{}: {}: {}", escape(&self.place()), self.severity.name(), escape(&self.message))
     }
 }
 

@@ -1,7 +1,6 @@
 //! The tree of a rule file or of a message. Each node has its position.
 //!
-//! A node takes 40 bytes and may be a single byte of a file, so the number of nodes bounds the
-//! memory for reading it.
+//! A node takes 40 bytes and may be a single byte of a file, so the number of nodes bounds the memory for reading it.
 
 mod scalar;
 
@@ -25,7 +24,6 @@ pub struct Node<'a> {
     style: Style,
 }
 
-/// The content of a node.
 #[derive(Clone, Debug)]
 pub enum Content<'a> {
     /// Text as written, or decoded if it was encoded.
@@ -42,7 +40,6 @@ enum Storage<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// Returns a node of one scalar.
     pub fn scalar(position: Position, text: impl Into<Cow<'a, str>>, style: Style) -> Node<'a> {
         let text = text.into();
         let size = u32::try_from(1 + text.len() / TEXT_BYTES_PER_NODE).unwrap_or(u32::MAX);
@@ -50,21 +47,18 @@ impl<'a> Node<'a> {
         Node { position, storage, size, depth: 0, style }
     }
 
-    /// Returns a node of a list.
     pub fn list(position: Position, items: Vec<Node<'a>>) -> Node<'a> {
         let (size, depth) = extent(items.iter());
         let storage = Storage::Owned(Content::List(items.into()));
         Node { position, storage, size, depth, style: Style::Plain }
     }
 
-    /// Returns a node of a map.
     pub fn map(position: Position, entries: Vec<(Node<'a>, Node<'a>)>) -> Node<'a> {
         let (size, depth) = extent(entries.iter().flat_map(|(key, value)| [key, value]));
         let storage = Storage::Owned(Content::Map(entries.into()));
         Node { position, storage, size, depth, style: Style::Plain }
     }
 
-    /// Returns the content.
     pub fn content(&self) -> &Content<'a> {
         match &self.storage {
             Storage::Owned(content) => content,
@@ -77,7 +71,6 @@ impl<'a> Node<'a> {
         self.text().map(|text| self.style.value(text))
     }
 
-    /// The text of a scalar.
     pub fn text(&self) -> Option<&str> {
         match self.content() {
             Content::Scalar(text) => Some(text),
@@ -118,7 +111,6 @@ impl<'a> Node<'a> {
         entries.iter().find(|(name, _)| name.text() == Some(key)).map(|(_, value)| value)
     }
 
-    /// The items of a list.
     pub fn items(&self) -> Option<&[Node<'a>]> {
         if let Content::List(items) = self.content() { Some(items) } else { None }
     }

@@ -38,7 +38,6 @@ impl Reader<'_> {
         self.problems.push(problem.at(position).about(text));
     }
 
-    /// Reports an invalid value.
     pub fn invalid(&mut self, node: &Node<'_>, field: &str, help: &str) {
         let message = format_args!("`{field}` is {}", describe(node));
         self.error(node.position, &node.shown(), message, help);
@@ -138,7 +137,6 @@ impl Reader<'_> {
         found.map(|(_, value)| *value)
     }
 
-    /// Reads `true` or `false`.
     pub fn bool(&mut self, node: &Node<'_>, field: &str) -> Option<bool> {
         let Some(Value::Bool(value)) = node.value() else {
             self.invalid(node, field, "write true or false, without quotes");
@@ -147,7 +145,6 @@ impl Reader<'_> {
         Some(value)
     }
 
-    /// Reads a whole number of a range.
     pub fn number(
         &mut self,
         node: &Node<'_>,
@@ -195,7 +192,6 @@ impl Reader<'_> {
         }
     }
 
-    /// Reports a key that is missing.
     pub fn missing(&mut self, node: &Node<'_>, section: &Section, key: &str, help: &str) {
         // A map that is none is reported already.
         if let Content::Map(_) = node.content() {
@@ -205,7 +201,6 @@ impl Reader<'_> {
     }
 }
 
-/// Describes a node in a few words.
 fn describe(node: &Node<'_>) -> String {
     match node.content() {
         _ if node.is_null() => "empty".to_owned(),

@@ -18,8 +18,7 @@ pub(super) enum OnWarnings {
 }
 
 impl OnWarnings {
-    /// Returns what `--deny-warnings` asks for, else what fits where the command runs. A dry run needs no
-    /// question.
+    /// Returns what `--deny-warnings` asks for, else what fits where the command runs. A dry run needs no question.
     pub fn new(deny: bool, is_dry_run: bool) -> OnWarnings {
         // Without either, nobody reads the question or answers it.
         let is_terminal = || io::stdin().is_terminal() && io::stderr().is_terminal();

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use crate::describe::{left, matched};
-use crate::print::line;
+use crate::print::{line, shortened};
 use crate::top::print_rows;
 use weir_api::messages::{DeletedControl, ShownControl, WrittenControl};
 
@@ -23,12 +23,7 @@ pub(crate) fn print(
     line(out, &format!("  matches: {}", matched(control)))?;
     line(out, &format!("  lasts:   {}", left(*left_ms)))?;
     if !rules.is_empty() {
-        let more = match rules.len().saturating_sub(MAX_RULES) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        let shown = rules.get(..MAX_RULES).unwrap_or(rules).join(", ");
-        line(out, &format!("  rules:   {shown}{more}"))?;
+        line(out, &format!("  rules:   {}", shortened(rules, MAX_RULES)))?;
     }
     let shared = if written.shared { "all replicas apply it within a second" } else { "no" };
     let kept = if written.kept { "it outlives a restart" } else { "no" };

@@ -20,11 +20,11 @@ use std::sync::Arc;
 use self::filter::{EnvoyConfig, Sent};
 use self::input::EnvoyFile;
 use weir_rules::source::RuleFile;
-use weir_rules::{Loaded, Origin, Position, Problem, Problems, Severity, SourceFile};
+use weir_rules::{Loaded, Origin, Position, Problem, Problems, SourceFile};
 
 /// The most work of a comparison, in rules that an entry is compared with: some seconds. Filters, routes,
 /// `rate_limits` and rules multiply.
-const MAX_EFFORT: usize = 1 << 28;
+pub(super) const MAX_EFFORT: usize = 1 << 28;
 
 pub(super) struct Findings {
     problems: Problems,
@@ -54,7 +54,7 @@ impl Findings {
 
     fn add_error(&mut self, position: Position, message: String, help: &str) {
         let problem = Problem::of_file(&self.file, message, help);
-        self.problems.push(Problem { position: Some(position), ..problem });
+        self.problems.push(problem.at(position));
     }
 
     fn has_error(&self, origin: &Origin) -> bool {
@@ -92,23 +92,14 @@ impl Findings {
 
     /// Adds a warning about any file.
     fn add_at(&mut self, origin: &Origin, message: String, text: &str, help: &str) {
-        let problem = Problem {
-            severity: Severity::Warning,
-            position: Some(origin.position),
-            text: text.to_owned(),
-            ..Problem::of_file(&origin.file, message, help)
-        };
-        self.problems.push(problem);
+        let problem = Problem::of_file(&origin.file, message, help).at(origin.position);
+        self.problems.push(problem.about(text).warning());
     }
 }
 
 /// Compares the configurations with the rules, and adds the findings to their problems. The files are
 /// added too, so that findings can show their lines.
-pub(super) fn check(loaded: &mut Loaded<SourceFile>, paths: &[PathBuf], max_problems: usize) {
-    check_within(MAX_EFFORT, loaded, paths, max_problems);
-}
-
-fn check_within(
+pub(super) fn check(
     effort: usize,
     loaded: &mut Loaded<SourceFile>,
     paths: &[PathBuf],
@@ -190,7 +181,7 @@ mod tests {
         let file = RuleFile { name: "rules.yaml".into(), text: rules };
         let none = Problems::new(DEFAULT_MAX_PROBLEMS);
         let mut loaded = Loaded::compile(vec![file.into()], none, &Options::default(), None);
-        check_within(effort, &mut loaded, &[path], DEFAULT_MAX_PROBLEMS);
+        check(effort, &mut loaded, &[path], DEFAULT_MAX_PROBLEMS);
         let shown = |problem: &Problem| {
             assert!(problem.position.is_some(), "{problem}");
             assert!(problem.help.contains("fewer"), "{problem}");

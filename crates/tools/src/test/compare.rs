@@ -75,7 +75,6 @@ pub(super) fn compare(expect: &Expect, responses: &Responses) -> Vec<Difference>
 struct Differences(Vec<Difference>);
 
 impl Differences {
-    /// Adds a difference, unless nothing is expected or the values are equal.
     fn add<T: PartialEq>(
         &mut self,
         key: &str,

@@ -50,7 +50,6 @@ impl Default for ResponseOptions {
 pub(super) struct Test {
     pub name: String,
     pub position: Position,
-    /// When the test starts, since the Unix epoch.
     pub start: Micros,
     pub steps: Vec<Step>,
 }
@@ -62,7 +61,6 @@ pub(super) struct Step {
     /// The time of the first request since the start.
     pub at: Micros,
     pub repeat: u32,
-    /// The time between two requests.
     pub every: Micros,
     pub domain: Rc<str>,
     /// The hits of each descriptor without its own; 0 if the request has no number.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use super::report::{FileReport, Report, TestReport, duration_text, place};
+use super::report::{FileReport, Report, TestReport, duration_text};
 use weir_common::escape::escape;
 
 /// Prints the results as XML, with a `testsuite` for each file.
@@ -52,9 +52,9 @@ fn print_test(file: &FileReport, test: &TestReport, out: &mut impl Write) -> io:
     let message = format!("step {}: {message}", first.step);
     let mut text = String::new();
     for failure in &test.failures {
-        let (place, at) = (place(&file.name, failure.position), duration_text(failure.at));
+        let (name, place, at) = (&file.name, failure.position, duration_text(failure.at));
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "{place}: step {} at {at}", failure.step);
+        let _ = writeln!(text, "{name}{place}: step {} at {at}", failure.step);
         for difference in &failure.differences {
             let _ = writeln!(text, "  {}", escape(&difference.to_string()));
         }

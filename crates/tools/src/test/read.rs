@@ -107,7 +107,6 @@ fn paths(reader: &mut Reader<'_>, key: &str, value: &Node<'_>) -> Vec<PathBuf> {
     list.iter().filter_map(|item| reader.name(item, key)).map(|name| directory.join(name)).collect()
 }
 
-/// Reads `domain` or `start`.
 fn default(reader: &mut Reader<'_>, key: &str, value: &Node<'_>, defaults: &mut Defaults) {
     match key {
         "domain" => {
@@ -193,10 +192,6 @@ fn duplicate(reader: &mut Reader<'_>, name: &str, position: Position, first: Pos
     let message = format!("two tests have the name '{name}'");
     let problem = Problem::of_file(reader.file, message, "give each test a name of its own");
     let first = Origin { file: reader.file.into(), position: first };
-    reader.problems.push(Problem {
-        position: Some(position),
-        text: name.to_owned(),
-        first: Some(Box::new(first)),
-        ..problem
-    });
+    let first = Some(Box::new(first));
+    reader.problems.push(Problem { first, ..problem.at(position).about(name) });
 }

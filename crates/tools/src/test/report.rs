@@ -18,7 +18,6 @@ pub(super) struct FileReport {
     pub name: String,
     /// The errors of the file, or of its rules. No test runs if there is one.
     pub problems: Vec<Problem>,
-    /// The errors in full.
     pub rendered: String,
     pub tests: Vec<TestReport>,
 }
@@ -28,7 +27,6 @@ pub(super) struct TestReport {
     pub name: String,
     pub position: Position,
     pub failures: Vec<Failure>,
-    /// The number of failures that are not listed.
     pub omitted: usize,
 }
 
@@ -64,7 +62,6 @@ impl Report {
         self.files.iter().map(FileReport::failed).sum()
     }
 
-    /// The number of files with an error.
     pub fn broken(&self) -> usize {
         self.files.iter().filter(|file| !file.problems.is_empty()).count()
     }
@@ -117,14 +114,6 @@ impl Difference {
 impl Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: expected {}, actual {}", self.key, self.expected, self.actual)
-    }
-}
-
-/// `file:line:column`.
-pub(super) fn place(file: &str, position: Position) -> String {
-    match (position.line(), position.column()) {
-        (Some(line), Some(column)) => format!("{file}:{line}:{column}"),
-        _ => file.to_owned(),
     }
 }
 

@@ -20,8 +20,7 @@ use weir_store::{Answer, Entry, StoreError};
 /// The steps of a test whose failures are listed.
 const MAX_FAILURES: usize = 20;
 
-/// The fewest keys that a store has room for. With four times as many as there are keys, no shard is
-/// full.
+/// The fewest keys that a store has room for. With four times as many as there are keys, no shard is full.
 const MIN_KEYS: usize = 1 << 14;
 
 const MILLISECOND: Micros = SECOND / 1_000;
@@ -29,12 +28,9 @@ const MILLISECOND: Micros = SECOND / 1_000;
 /// Runs the tests of a file. `selection` and `options` are those for its rules.
 pub(super) fn run_file(file: RuleFile, selection: &Selection, options: &Options) -> FileReport {
     let mut problems = Problems::new(options.max_problems);
-    let mut further_documents = Vec::new();
-    let tree = file.tree(&mut |problem| further_documents.push(problem));
-    for problem in further_documents {
-        // Its tests would not run.
-        problems.push(Problem { severity: Severity::Error, ..problem });
-    }
+    // A warning is about further documents, whose tests would not run.
+    let tree =
+        file.tree(&mut |problem| problems.push(Problem { severity: Severity::Error, ..problem }));
     let read = match tree {
         Ok(root) => read(&file.name, root.as_ref(), &mut problems),
         Err(problem) => {

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::report::{Failure, FileReport, Report, TestReport, duration_text, place};
+use super::report::{Failure, FileReport, Report, TestReport, duration_text};
 use crate::print::counted;
 use weir_common::escape::escape;
 
@@ -65,9 +65,8 @@ fn print_test(
 }
 
 fn print_failure(file: &FileReport, failure: &Failure, out: &mut impl Write) -> io::Result<()> {
-    let place = place(&file.name, failure.position);
-    let at = duration_text(failure.at);
-    writeln!(out, "    {}: step {} at {at}", escape(&place), failure.step)?;
+    let (name, place, at) = (escape(&file.name), failure.position, duration_text(failure.at));
+    writeln!(out, "    {name}{place}: step {} at {at}", failure.step)?;
     for difference in &failure.differences {
         writeln!(out, "      {}", escape(&difference.to_string()))?;
     }

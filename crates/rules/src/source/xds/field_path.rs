@@ -1,5 +1,4 @@
-//! Locates the problems of resources by the paths of their fields, such as
-//! `descriptors[1].rate_limit.unit (user=ann)`.
+//! Locates the problems of resources by the paths of their fields, such as `descriptors[1].rate_limit.unit (user=ann)`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

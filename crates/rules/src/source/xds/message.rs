@@ -15,8 +15,6 @@ pub(crate) struct Named {
 /// A `RateLimitConfig`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Config {
-    #[prost(string, tag = "1")]
-    pub name: String,
     #[prost(string, tag = "2")]
     pub domain: String,
     #[prost(bytes = "bytes", repeated, tag = "3")]

@@ -1,7 +1,6 @@
 //! Scalars: interprets text as the reference's parser does, which follows YAML 1.1. `yes` and `on` are
 //! booleans, `010` is eight.
 
-/// The value of a scalar.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'a> {
     Null,
@@ -24,7 +23,6 @@ pub enum Style {
 }
 
 impl Style {
-    /// Interprets a text.
     pub fn value(self, text: &str) -> Value<'_> {
         match self {
             Style::Plain => plain(text),
@@ -53,10 +51,7 @@ fn plain(text: &str) -> Value<'_> {
 /// Interprets a text that starts like a number: an integer, another number, or text after all.
 fn number(text: &str) -> Value<'_> {
     let digits = text.replace('_', "");
-    let (negative, magnitude) = match digits.strip_prefix(['+', '-']) {
-        Some(rest) => (digits.starts_with('-'), rest),
-        None => (false, digits.as_str()),
-    };
+    let magnitude = digits.strip_prefix(['+', '-']).unwrap_or(&digits);
     let (radix, magnitude) = match magnitude.as_bytes() {
         [b'0', b'x' | b'X', ..] => (16, &magnitude[2..]),
         [b'0', b'b' | b'B', ..] => (2, &magnitude[2..]),
@@ -65,7 +60,8 @@ fn number(text: &str) -> Value<'_> {
         _ => (10, magnitude),
     };
     if !magnitude.is_empty() && magnitude.chars().all(|c| c.is_digit(radix)) {
-        let signed = format!("{}{magnitude}", if negative { "-" } else { "" });
+        let sign = if digits.starts_with('-') { "-" } else { "" };
+        let signed = format!("{sign}{magnitude}");
         return i64::from_str_radix(&signed, radix).map_or(Value::Other, Value::Int);
     }
     if is_float(&digits) { Value::Other } else { Value::Text(text) }

@@ -8,7 +8,7 @@ use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 use granit_parser::{ScalarStyle, Tag};
 
 use super::super::tree::{Style, Value};
-use super::cause::Cause;
+use super::Cause;
 
 /// Accepts any trailing bits, as Go does.
 const BASE64: GeneralPurpose = GeneralPurpose::new(

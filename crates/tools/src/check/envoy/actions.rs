@@ -103,8 +103,7 @@ pub(super) fn thrift_entry(action: &Node<'_>, clusters: &Values) -> Option<SentE
     entry(action, clusters).map(|(entry, _)| entry)
 }
 
-/// The entry of an action, and whether it is omitted where its source is absent. If not, the whole
-/// descriptor is.
+/// The entry of an action, and whether it is omitted where its source is absent. If not, the whole descriptor is.
 fn entry(action: &Node<'_>, clusters: &Values) -> Option<(SentEntry, bool)> {
     let any = |key: &str| ((key.to_owned(), Values::Any), false);
     for name in ["remote_address", "masked_remote_address", "source_cluster"] {
@@ -166,8 +165,5 @@ fn key(action: &Node<'_>, default: &str) -> String {
 
 /// A value that is written out; it may have operators of the access log.
 pub(super) fn fixed(value: &str) -> Values {
-    match value.contains('%') {
-        true => Values::Any,
-        false => Values::OneOf(vec![value.to_owned()]),
-    }
+    if value.contains('%') { Values::Any } else { Values::OneOf(vec![value.to_owned()]) }
 }

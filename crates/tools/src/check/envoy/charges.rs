@@ -2,7 +2,7 @@
 //! charge twice, or that may charge nothing.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 
 use super::Findings;
 use super::actions::written_entry;
@@ -67,11 +67,11 @@ pub(super) fn check_twice(
 ) {
     let is_look = path(item, &["hits_addend", "number"]).and_then(Node::text) == Some("0");
     let varies = ["limit", "disable_key"].iter().any(|field| get(item, field).is_some());
-    let mut hasher = DefaultHasher::new();
-    (domain, is_true(item, "apply_on_stream_done")).hash(&mut hasher);
     // The TCP filter has entries.
-    get(item, "actions").or_else(|| get(item, "entries")).hash(&mut hasher);
-    if !is_look && !varies && !charged.insert(hasher.finish()) {
+    let sent = get(item, "actions").or_else(|| get(item, "entries"));
+    let charge = (domain, is_true(item, "apply_on_stream_done"), sent);
+    let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(charge);
+    if !is_look && !varies && !charged.insert(hash) {
         let message = "this descriptor is sent twice, so each request is charged twice";
         let help = "remove one of the two items, or of two filters with the same domain and stage";
         findings.add_once(item.position, message, "", help);

@@ -55,7 +55,7 @@ impl<'n, 'a> EnvoyConfig<'n, 'a> {
             if get(node, "http_filters").is_some() {
                 is_complete &= self.connection_manager(node, place.dump, findings, sent);
             }
-            if network::is_tcp(node) {
+            if has_type(node, network::TCP_FILTER_TYPE) {
                 network::tcp(node, findings, sent);
                 self.clusters.check(node, findings);
             }

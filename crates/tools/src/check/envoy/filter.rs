@@ -39,8 +39,7 @@ pub(super) struct Filter<'n, 'a> {
 
 /// What all files of the configuration have, and the rules.
 pub(super) struct EnvoyConfig<'n, 'a> {
-    /// Route configurations by name, for connection managers that get them over RDS; each with the dump that it
-    /// is in.
+    /// Route configurations by name, for connection managers that get them over RDS; each with the dump that it is in.
     pub route_configs: HashMap<&'n str, Vec<(usize, &'n Node<'a>)>>,
     pub clusters: Clusters<'n>,
     /// The configurations of filters that are kept separately (ECDS), by name.

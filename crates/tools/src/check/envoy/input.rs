@@ -28,10 +28,8 @@ impl<'a> EnvoyFile<'a> {
                 Err(SyntaxError { line, column, message, .. }) => {
                     parsed.is_whole = false;
                     let message = format!("the Envoy configuration is not YAML or JSON: {message}");
-                    let position = Some(Position::in_text(line, column));
                     let problem = Problem::of_file(&file.name, message, "fix the syntax here");
-                    problems.start_file();
-                    problems.push(Problem { position, ..problem });
+                    problems.of_files([problem.at(Position::in_text(line, column))]);
                     break;
                 }
             }

@@ -10,10 +10,7 @@ use super::nodes::{get, has_type, list, path, text};
 use super::routes::clusters;
 use weir_rules::tree::Node;
 
-/// Whether this is a TCP filter.
-pub(super) fn is_tcp(node: &Node<'_>) -> bool {
-    has_type(node, "filters.network.ratelimit.v3.RateLimit")
-}
+pub(super) const TCP_FILTER_TYPE: &str = "filters.network.ratelimit.v3.RateLimit";
 
 /// Returns the rate-limit filters of a Thrift proxy.
 pub(super) fn thrift_filters<'n, 'a>(
@@ -35,7 +32,6 @@ fn new(filter: &Node<'_>, item: &Node<'_>, findings: &Findings) -> Sent {
     }
 }
 
-/// Adds what a TCP filter sends.
 pub(super) fn tcp(filter: &Node<'_>, findings: &mut Findings, sent: &mut Vec<Sent>) {
     let mut charged = HashSet::new();
     for item in list(filter, "descriptors") {

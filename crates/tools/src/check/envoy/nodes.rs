@@ -86,19 +86,10 @@ fn is_field(name: &str, field: &str) -> bool {
 }
 
 fn is_camel_case_of(name: &str, field: &str) -> bool {
-    let mut name = name.chars();
-    let mut upper = false;
-    for c in field.chars() {
-        if c == '_' {
-            upper = true;
-            continue;
-        }
-        let wanted = if std::mem::take(&mut upper) { c.to_ascii_uppercase() } else { c };
-        if name.next() != Some(wanted) {
-            return false;
-        }
-    }
-    name.next().is_none()
+    let snake_case = name.chars().flat_map(|c| {
+        c.is_ascii_uppercase().then_some('_').into_iter().chain([c.to_ascii_lowercase()])
+    });
+    !name.contains('_') && snake_case.eq(field.chars())
 }
 
 /// Returns a document with each `TypedStruct` as the message that it stands for.

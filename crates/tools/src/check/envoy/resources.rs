@@ -40,7 +40,7 @@ pub(super) fn not_a_configuration(file: &str, documents: &[Node<'_>]) -> Problem
         let message = "there is no listener, route or cluster in this file";
         (Position::in_text(1, 1), message.to_owned(), HELP.to_owned())
     };
-    Problem { position: Some(position), ..Problem::of_file(file, message, help) }
+    Problem::of_file(file, message, help).at(position)
 }
 
 /// Returns where Istio's EnvoyFilter has its patches.
@@ -70,14 +70,11 @@ fn command(kind: &str, version: &str, file: &str) -> String {
              with the Gateway and its routes in the file; or `egctl config envoy-proxy all -A -o json {pipe}`"
         );
     }
-    match kind {
-        "ConfigMap" => {
+    if kind == "ConfigMap" {
+        return format!(
             "write the file of Envoy that it has, such as `kubectl get configmap NAME -o \
-                        jsonpath='{.data.envoy\\.yaml}' | weir check RULES --envoy -`"
-                .to_owned()
-        }
-        _ => {
-            format!("write the dump of a running Envoy, `curl -s http://ADMIN/config_dump {pipe}`")
-        }
+             jsonpath='{{.data.envoy\\.yaml}}' {pipe}`"
+        );
     }
+    format!("write the dump of a running Envoy, `curl -s http://ADMIN/config_dump {pipe}`")
 }

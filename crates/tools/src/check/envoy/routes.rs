@@ -10,7 +10,7 @@ use super::Findings;
 use super::actions::{Values, descriptors, exact_path, size, unknown};
 use super::charges;
 use super::filter::{EnvoyConfig, Filter, Sent, stage};
-use super::nodes::{get, has_type, is_true, list, path, text};
+use super::nodes::{get, has_type, is_true, list, text};
 use super::reservations::{Place, Reservations};
 use weir_rules::Position;
 use weir_rules::tree::{Content, Node};
@@ -234,7 +234,9 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
                 Ok(variants) => variants,
                 Err(action) => {
                     self.is_complete = false;
-                    self.report_unknown(action);
+                    let (why, name, help) = unknown(action);
+                    let message = format!("{why}: its item is not compared with the rules");
+                    self.findings.add_once(action.position, &message, name, &help);
                     continue;
                 }
             };
@@ -251,13 +253,6 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
                 }
             }
         }
-    }
-
-    /// Reports an action that is not known, once for all routes.
-    fn report_unknown(&mut self, action: &Node<'_>) {
-        let (why, name, help) = unknown(action);
-        let message = format!("{why}: its item is not compared with the rules");
-        self.findings.add_once(action.position, &message, name, &help);
     }
 
     /// Reports filters that never ask, and items that no filter uses.
@@ -316,8 +311,7 @@ fn configs<'n, 'a>(
 ) -> Vec<Vec<&'n Node<'a>>> {
     let own = |node| get(node, "typed_per_filter_config");
     let base: Vec<_> = [own(route), own(host), own(route_config)].into_iter().flatten().collect();
-    let clusters =
-        path(action, &["weighted_clusters"]).map_or(&[][..], |all| list(all, "clusters"));
+    let clusters = get(action, "weighted_clusters").map_or(&[][..], |all| list(all, "clusters"));
     match clusters.iter().any(|cluster| own(cluster).is_some()) {
         false => vec![base],
         true => {

@@ -79,20 +79,12 @@ pub(super) fn check_denials(filter: &Node<'_>, findings: &mut Findings) {
     if let Some(code) = below_400("status_on_error").filter(|_| denies) {
         let message =
             format!("requests that are denied without an answer get the status {}", code.shown());
-        findings.add(
-            code.position,
-            message,
-            "",
-            "write a status from 400 on: Envoy sends it as it is",
-        );
+        let help = "write a status from 400 on: Envoy sends it as it is";
+        findings.add(code.position, message, "", help);
     }
     if let Some(code) = below_400("rate_limited_status") {
         let message = format!("Envoy sends 429 instead of the status {}", code.shown());
-        findings.add(
-            code.position,
-            message,
-            "",
-            "write a status from 400 on: Envoy ignores others",
-        );
+        let help = "write a status from 400 on: Envoy ignores others";
+        findings.add(code.position, message, "", help);
     }
 }

@@ -213,7 +213,6 @@ fn entries(reader: &mut Reader<'_>, node: &Node<'_>) -> Vec<(String, String)> {
     }
 }
 
-/// Reads `key=value,key2=value2`.
 fn entries_of_text(reader: &mut Reader<'_>, node: &Node<'_>) -> Vec<(String, String)> {
     let Some(text) = reader.text(node, "entries") else { return Vec::new() };
     match text.parse::<DescriptorArg>() {
@@ -262,13 +261,9 @@ fn limit(reader: &mut Reader<'_>, node: &Node<'_>) -> Option<Override> {
             }
         };
         if let Some((other, _)) = fields.iter().find(|(key, _)| *key != "rate") {
+            let message = format_args!("both `rate` and `{other}`");
             let help = "remove one of the two: a rate is the number and the period";
-            reader.error(
-                value.position,
-                &value.shown(),
-                format_args!("both `rate` and `{other}`"),
-                help,
-            );
+            reader.error(value.position, &value.shown(), message, help);
         }
         let (unit, multiplier) = Unit::of_seconds(rate.per.seconds())?;
         let unit =
