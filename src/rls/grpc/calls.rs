@@ -34,11 +34,8 @@ pub(super) trait ConnectionCalls {
     /// Whether started calls wait for the store or the client.
     fn has_waiting(&self) -> bool;
 
-    /// Counts streams that were reset from here.
-    fn count_resets(&mut self, resets: u32) -> Result<(), TooManyResets>;
-
-    /// Forgives resets, since all that the client has sent is read.
-    fn forgive_resets(&mut self);
+    /// Counts streams that were reset from here since the last call.
+    fn count_reset_streams(&mut self) -> Result<(), TooManyResets>;
 
     /// Starts queued requests and resumes waiting calls, until all wait or no more responses fit.
     fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), TooManyResets>;
@@ -90,13 +87,11 @@ where
         !(self.waiting_for_store.is_empty() && self.waiting_for_client.is_empty())
     }
 
-    fn count_resets(&mut self, resets: u32) -> Result<(), TooManyResets> {
-        self.reset_streams.count_resets(resets)
-    }
-
-    fn forgive_resets(&mut self) {
-        self.unread.forgive();
-        self.reset_streams.forgive();
+    fn count_reset_streams(&mut self) -> Result<(), TooManyResets> {
+        match self.shared.outbound.take_resets() {
+            0 => Ok(()),
+            resets => self.count_resets(|calls| &mut calls.reset_streams, resets),
+        }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), TooManyResets> {
@@ -115,6 +110,19 @@ where
     StorePool: CallPool<CompleteRequest>,
     ClientPool: CallPool<ClientWait>,
 {
+    #[cold]
+    fn count_resets(
+        &mut self,
+        counter: impl Fn(&mut Self) -> &mut ResetCounter,
+        resets: u32,
+    ) -> Result<(), TooManyResets> {
+        if self.shared.outbound.take_caught_up() {
+            self.unread.forgive();
+            self.reset_streams.forgive();
+        }
+        counter(self).count_resets(resets)
+    }
+
     fn poll_all(&mut self, cx: &mut Context<'_>) -> Result<(), TooManyResets> {
         while let Some(state) = self.poll_next(cx) {
             match state {
@@ -122,7 +130,9 @@ where
                     self.unread.count_read();
                     self.reset_streams.count_read();
                 }
-                CallState::Done(CallOutcome::Reset) => self.unread.count_resets(1)?,
+                CallState::Done(CallOutcome::Reset) => {
+                    self.count_resets(|calls| &mut calls.unread, 1)?;
+                }
                 CallState::WaitForStore(call) => {
                     // More than the streams allow only where the client resets those that wait.
                     if self.waiting_for_store.len() < self.shared.grpc.limits.max_streams as usize {

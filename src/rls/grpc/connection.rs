@@ -225,13 +225,7 @@ where
 
     /// Returns whether the socket has taken all that h2 had to write.
     fn poll_written(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
-        if self.shared.outbound.take_caught_up() {
-            self.calls.forgive_resets();
-        }
-        let resets = self.shared.outbound.take_resets();
-        if resets > 0 {
-            self.calls.count_resets(resets)?;
-        }
+        self.calls.count_reset_streams()?;
         if self.shared.outbound.after_write() {
             self.read_deadline.clear();
             return Ok(true);

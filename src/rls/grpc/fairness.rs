@@ -208,9 +208,7 @@ impl Outbound {
 
     /// Whether all that the client had sent was read, at some time since the last call.
     pub fn take_caught_up(&self) -> bool {
-        let caught_up = self.caught_up.load(Ordering::Relaxed);
-        self.caught_up.store(false, Ordering::Relaxed);
-        caught_up
+        self.caught_up.swap(false, Ordering::Relaxed)
     }
 
     /// Whether the socket did not take all that h2 wrote.

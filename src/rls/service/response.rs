@@ -1,7 +1,6 @@
 //! Encodes a decision as a `RateLimitResponse`: as a message, or without one as the bytes that gRPC sends.
 
 use prost::Message;
-use smallvec::SmallVec;
 
 use super::{Options, metadata};
 use crate::proto::envoy::service::ratelimit::v3 as pb;
@@ -91,8 +90,8 @@ pub fn encode_framed(
     decision: &RequestDecision<'_>,
     options: &Options,
 ) -> Vec<u8> {
-    let lengths: SmallVec<[usize; 4]> = decision.statuses.iter().map(status_len).collect();
-    let statuses: usize = lengths.iter().map(|length| field_len(*length)).sum();
+    let statuses: usize =
+        decision.statuses.iter().map(|status| field_len(status_len(status))).sum();
     // prost encodes the rest, which is rarely enabled: concatenated messages are merged.
     let more = options.has_extras().then(|| extras(request, decision, options));
     let length = varint_len(1, code(decision.over_limit) as u64)
@@ -102,8 +101,8 @@ pub fn encode_framed(
     out.push(0);
     out.extend((length as u32).to_be_bytes());
     put_varint_field(1, code(decision.over_limit) as u64, &mut out);
-    for (status, length) in decision.statuses.iter().zip(lengths) {
-        put_length(2, length, &mut out);
+    for status in &decision.statuses {
+        put_length(2, status_len(status), &mut out);
         put_status(status, &mut out);
     }
     if let Some(more) = more {
