@@ -53,6 +53,22 @@ fn unblock(weir: &Weir, user: &str) -> Value {
     answer
 }
 
+#[test]
+fn all_replicas_spare_whom_a_block_spares() {
+    let redis = Server::start();
+    let Replicas { a, b } = Replicas::on(&redis);
+    let draft = json!({
+        "domain": "shop", "entries": [], "action": "block", "for": "1h",
+        "except": [{ "key": "user", "value": "partner*" }],
+    });
+    let (status, written) = ControlApi::new(&a).put("all?force=1", &draft);
+    assert_eq!(status, 200, "{written}");
+    wait_for("the block at the other replica", || is_blocked(&b, "ann").then_some(()));
+    assert!(!is_blocked(&b, "partner-1") && !is_blocked(&a, "partner-1"));
+    let listed = ControlApi::new(&b).good("/v1/controls/all");
+    assert_eq!(listed["control"]["except"], draft["except"]);
+}
+
 fn is_blocked(weir: &Weir, user: &str) -> bool {
     let entries = [json!({ "key": "user", "value": user })];
     let request = json!({ "domain": "shop", "descriptors": [{ "entries": entries }] });

@@ -114,6 +114,33 @@ async fn a_block_denies_the_next_request_until_it_is_deleted() {
 }
 
 #[tokio::test]
+async fn a_whole_domain_is_shut_off_but_for_those_that_the_block_spares() {
+    let weir = serving(RULES).start();
+    let ran = at(weir.debug, "block -d shop * --for 1h");
+    assert!(ran.code == Some(1) && ran.err.contains("matches everything"), "{}", ran.err);
+    let ran = at(weir.debug, "block -d shop *=* --force");
+    assert!(ran.code == Some(1) && ran.err.contains("the key `*` matches nothing"), "{}", ran.err);
+    let ran = at(weir.debug, "block -d shop * --except plan=p1 --except tier=x --force --for 1h");
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.err.starts_with("warning: unknown key 'tier': "), "{}", ran.err);
+    let matches = "matches: shop (everything) except plan=p1, tier=x\n";
+    assert!(ran.out.contains(matches), "{}", ran.out);
+    assert_eq!(user(&weir, "ann").await, Code::OverLimit);
+    assert_eq!(code(weir.grpc, request("shop", &[("nowhere", "x")])).await, Code::OverLimit);
+    assert_eq!(code(weir.grpc, request("shop", &[("plan", "p1")])).await, Code::Ok);
+    assert_eq!(code(weir.grpc, request("shop", &[("plan", "p2")])).await, Code::OverLimit);
+    let list = good(&weir, "controls");
+    assert!(list.contains("shop (everything) except plan=p1, tier=x"), "{list}");
+    let subject = &ControlApi::new(&weir).good("/v1/audit")["records"][0]["subject"];
+    let subject = subject.as_str().unwrap();
+    assert!(subject.ends_with(": block shop except plan=p1, tier=x"), "{subject}");
+    // It ends as it was written, with or without whom it spares.
+    let deleted = good(&weir, "unblock -d shop *");
+    assert!(deleted.starts_with("deleted block-") && deleted.contains("(everything)"), "{deleted}");
+    assert_eq!(user(&weir, "ann").await, Code::Ok);
+}
+
+#[tokio::test]
 async fn a_network_matches_the_addresses_in_it() {
     let weir = serving(RULES).start();
     let ran = at(weir.debug, "block -d shop user=203.0.113.7/24 --deny-warnings");

@@ -132,7 +132,8 @@ pub fn parse_request(args: &[String]) -> Result<(&str, Vec<DescriptorArg>), Stri
     Ok((domain, parsed.collect::<Result<_, _>>()?))
 }
 
-/// Reads a domain, a descriptor, or both, which may be apart. Without a domain it is empty.
+/// Reads a domain, a descriptor, or both, which may be apart. Without a domain it is empty. The descriptor `*` is none:
+/// the whole domain.
 pub fn parse_match<'a>(
     args: &'a [String],
     apart: Option<&str>,
@@ -144,7 +145,7 @@ pub fn parse_match<'a>(
     };
     let others = args.iter().skip(1).map(String::as_str);
     match others.chain(apart).collect::<Vec<_>>()[..] {
-        [] => Ok((domain, DescriptorArg::default())),
+        [] | ["*"] => Ok((domain, DescriptorArg::default())),
         [text] => Ok((domain, parse_argument(text)?)),
         _ => {
             Err("there are two descriptors: write one, with commas between its entries".to_owned())
@@ -185,6 +186,20 @@ mod tests {
         ] {
             assert_eq!(parsed(text).unwrap(), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn a_star_alone_is_the_whole_domain() {
+        let all = |args: &[&str], apart| {
+            let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+            parse_match(&args, apart).map(|(domain, descriptor)| (domain.to_owned(), descriptor.0))
+        };
+        let shop = Ok(("shop".to_owned(), Vec::new()));
+        assert_eq!(all(&["shop"], None), shop);
+        assert_eq!(all(&["shop", "*"], None), shop);
+        assert_eq!(all(&["shop"], Some("*")), shop);
+        assert_eq!(all(&[], Some("*")), Ok((String::new(), Vec::new())));
+        assert!(all(&["shop", "*,a=b"], None).unwrap_err().contains("`*` has no `=`"));
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub(super) fn look_up<'s: 'r, 'r>(
     let options = Options::default();
     lookup.complete(&options, key_values);
     if let Some(controls) = active.controls {
-        lookup.control(request.domain, controls, &options);
+        lookup.control(request, controls, &options);
     }
     Ok(lookup)
 }

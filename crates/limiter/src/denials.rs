@@ -1,4 +1,5 @@
-//! Denied requests as they happen, for operators: a sample, with texts shortened and secret values hashed.
+//! Denied requests as they happen, for operators: a sample, and those that are the first of a key in a second, with texts
+//! shortened and secret values hashed.
 
 use std::future::pending;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,10 +17,11 @@ use super::log::{MAX_ENTRIES, shortened};
 use crate::controls::Effect;
 use crate::top::Redaction;
 use weir_common::entry::{Entry, OwnedEntry};
-use weir_limit::Micros;
+use weir_common::failure::OnStoreFailure;
+use weir_limit::{Micros, Source};
 
 /// A denied request, as its first descriptor that is over a limit shows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Denial {
     pub domain: String,
     pub entries: Vec<OwnedEntry>,
@@ -37,8 +39,14 @@ pub struct Denial {
     pub control: Option<String>,
     /// The wait until the hits are allowed; none if it is not known, or forever.
     pub retry_ms: Option<u64>,
-    /// Denials that were omitted since the last one that was not, if the receiver counts them.
+    /// The policy that denied because the store failed; none if it did not, empty if it is that of the settings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// Denials that were omitted since the last one of the sample, if the receiver counts them.
     pub suppressed: u64,
+    /// Whether it is of the sample.
+    #[serde(skip)]
+    pub is_sampled: bool,
 }
 
 /// Returns what identifies a rule in this process, also where the path that is shown has hashes.
@@ -47,6 +55,9 @@ pub fn rule_id(domain: &str, path: &str) -> u64 {
     (domain, path).hash(&mut hasher);
     hasher.finish()
 }
+
+/// The most denials that wait for the receiver.
+const MAX_WAITING: usize = 256;
 
 /// Shows denials, if any are wanted.
 #[derive(Debug)]
@@ -57,7 +68,8 @@ pub struct Denials {
     redaction: Arc<Redaction>,
 }
 
-/// Receives single denials that it asks for: between them, decisions pay nothing for it. There is one at a time.
+/// Receives the denials that it asks for, and those that are news of their key: others pay nothing for it. There is one
+/// at a time.
 #[derive(Debug)]
 pub struct DenialSample {
     is_wanted: Arc<AtomicBool>,
@@ -66,7 +78,11 @@ pub struct DenialSample {
 
 impl Denials {
     pub(super) fn new(redaction: Arc<Redaction>) -> Denials {
-        Denials { is_wanted: Arc::default(), waiting: broadcast::Sender::new(1), redaction }
+        Denials {
+            is_wanted: Arc::default(),
+            waiting: broadcast::Sender::new(MAX_WAITING),
+            redaction,
+        }
     }
 
     /// What is shown in place of secret values.
@@ -101,12 +117,13 @@ impl Denials {
 
     #[cold]
     pub(super) fn add(&self, answered: &Answered<'_, '_, '_>, statuses: &[Status<'_>]) {
-        if !self.is_wanted.swap(false, Relaxed) {
+        let is_sampled = self.is_wanted.swap(false, Relaxed);
+        if self.waiting.receiver_count() == 0 {
             return;
         }
         if let Some(denial) = self.denial(answered, statuses) {
             // The receiver may have gone.
-            let _ = self.waiting.send(denial);
+            let _ = self.waiting.send(Denial { is_sampled, ..denial });
         }
     }
 
@@ -128,6 +145,8 @@ impl Denials {
             _ => wait,
         };
         let rule = matched.applies.rule();
+        let is_by_policy = matches!(decided, Decided::Charged(_, Ok(decision)) if decision.source == Source::Degraded);
+        let policy = answered.batch.on_failure.map_or("", OnStoreFailure::name);
         Some(Denial {
             domain,
             entries,
@@ -138,7 +157,9 @@ impl Denials {
             limit: limit.map(ToString::to_string),
             control: matched.effect.map(|effect| effect.control().id.clone()),
             retry_ms: wait.map(|wait: Micros| wait.div_ceil(1_000)),
+            policy: is_by_policy.then(|| policy.to_owned()),
             suppressed: 0,
+            is_sampled: false,
         })
     }
 }

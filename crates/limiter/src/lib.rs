@@ -325,7 +325,8 @@ impl<S: Store> Limiter<S> {
             return Err(RequestError::BadDescriptor(i, why));
         }
         if let Some(controls) = controls {
-            lookup.control(request.domain, controls, &self.options);
+            lookup.control(request, controls, &self.options);
+            add(&self.counts.spared, lookup.spared);
         }
         Ok(())
     }

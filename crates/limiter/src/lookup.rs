@@ -19,6 +19,8 @@ pub(super) struct Lookup<'s, 'r> {
     pub matched: SmallVec<[Matched<'s, 'r>; 4]>,
     /// Whether a control denies the request.
     pub is_blocked: bool,
+    /// The descriptors that a block spares.
+    pub spared: u64,
 }
 
 /// For each descriptor, the values that its key has in place of those of the request, with the indices of
@@ -110,7 +112,8 @@ impl<'s, 'r> Matched<'s, 'r> {
         matches!(self.effect, Some(Effect::Allow { .. }))
     }
 
-    fn control(&mut self, domain: &str, controls: &'s CompiledControls) {
+    /// Sets what a control does to it. Returns whether a block spares it.
+    fn control(&mut self, request: &Request<'_>, controls: &'s CompiledControls) -> bool {
         // A limit that was sent obeys only blocks and allowances.
         let plan = self.applies.rule().and_then(|rule| rule.plan.as_ref());
         let (entries, returns_hits) = match self.reserves {
@@ -118,11 +121,13 @@ impl<'s, 'r> Matched<'s, 'r> {
             // Whatever the id.
             true => (self.split_id().0, self.settles()),
         };
-        self.effect = controls.find(domain, entries, plan, returns_hits);
+        let (effect, is_spared) = controls.find(request, entries, plan, returns_hits);
+        self.effect = effect;
         if self.reserves {
             self.control_reservation();
         }
         self.is_quota &= !self.is_blocked();
+        is_spared
     }
 
     pub fn reserve_stats(&self) -> Option<&'s ReserveStats> {
@@ -189,7 +194,7 @@ impl Lookup<'_, '_> {
 impl<'s: 'r, 'r> Lookup<'s, 'r> {
     #[inline]
     pub fn new() -> Lookup<'s, 'r> {
-        Lookup { domain: None, matched: SmallVec::new(), is_blocked: false }
+        Lookup { domain: None, matched: SmallVec::new(), is_blocked: false, spared: 0 }
     }
 
     #[inline]
@@ -299,11 +304,16 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
         }
     }
 
-    /// Applies the controls of a domain, once the look-up is complete.
+    /// Applies the controls of its domain, once the look-up is complete.
     #[inline(never)]
-    pub fn control(&mut self, domain: &str, controls: &'s CompiledControls, options: &Options) {
+    pub fn control(
+        &mut self,
+        request: &Request<'_>,
+        controls: &'s CompiledControls,
+        options: &Options,
+    ) {
         for matched in &mut self.matched {
-            matched.control(domain, controls);
+            self.spared += u64::from(matched.control(request, controls));
         }
         // In the global shadow mode a block denies nothing.
         let is_blocked = || self.matched.iter().any(Matched::is_blocked);

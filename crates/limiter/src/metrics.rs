@@ -29,6 +29,8 @@ pub struct LimiterCounts {
     pub rule_shadow_mode: AtomicU64,
     /// Descriptors that a control blocks, allows, or gives another limit.
     pub controlled: [AtomicU64; 3],
+    /// Descriptors of requests that a block spares.
+    pub spared: AtomicU64,
     /// Refunds to rules with `reserve`, which do nothing.
     pub ignored_refunds: AtomicU64,
 }
@@ -103,6 +105,12 @@ const CONTROLLED: MetricFamily = MetricFamily::counter(
     &["action"],
 );
 
+const SPARED: MetricFamily = MetricFamily::counter(
+    "spared_descriptors",
+    "Descriptors that a block matches, of requests that it spares",
+    &[],
+);
+
 impl<S: Operations + Debug> MetricSource for Limiter<S> {
     fn collect(&self, sink: &mut dyn MetricSink) {
         let counts = &self.counts;
@@ -124,6 +132,7 @@ impl<S: Operations + Debug> MetricSource for Limiter<S> {
             let count = SampleValue::Counter(count.load(Ordering::Relaxed));
             sink.sample(&[("action", action)], count);
         }
+        sink.counter(SPARED, counts.spared.load(Ordering::Relaxed));
         self.store.collect(sink);
     }
 }

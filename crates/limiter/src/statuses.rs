@@ -104,7 +104,8 @@ impl<S: Store> Limiter<S> {
             if self.denial_log.is_on() {
                 self.denial_log.log(answered, &self.options.key_prefix, statuses);
             }
-            if self.denials.are_wanted() {
+            let has_news = || self.top.as_ref().is_some_and(|top| top.take_news());
+            if self.denials.are_wanted() || has_news() {
                 self.denials.add(answered, statuses);
             }
         }

@@ -18,6 +18,7 @@ mod key;
 mod list;
 mod merge;
 mod near;
+mod news;
 mod redact;
 mod share;
 mod sketch;
@@ -31,6 +32,7 @@ pub use share::{NotShared, Others};
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -39,6 +41,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use self::history::{History, Spans};
 use self::merge::{Merged, merge};
 use self::near::{Near, NearKeys};
+use self::news::News;
 use self::share::Share;
 use self::sketch::{KeyHasher, Sketch, Snapshot};
 use weir_common::clock::Monotonic;
@@ -79,6 +82,8 @@ pub struct Top {
     entries: usize,
     past: Mutex<Past>,
     redaction: Arc<Redaction>,
+    /// A number of the current second, for [`News`].
+    second: AtomicU32,
     /// The sharing of lists; none if lists are not shared.
     share: Option<Share>,
     clock: Arc<dyn Monotonic>,
@@ -93,13 +98,18 @@ struct Past {
 
 /// Starts a cache line, so that threads do not slow each other down.
 #[repr(align(64))]
-struct Aligned(Mutex<Lists>);
+struct Aligned {
+    lists: Mutex<Lists>,
+    /// Whether a denial was news since it was last asked for.
+    has_news: AtomicBool,
+}
 
 /// The lists of one thread.
 struct Lists {
     /// The hits of the current step.
     counted: [Sketch<()>; COUNTED],
     near: NearKeys,
+    news: News,
 }
 
 /// The decision on some hits of a key.
@@ -129,14 +139,17 @@ impl Top {
         let lists = || Lists {
             counted: std::array::from_fn(|_| Sketch::new(options.entries.max(1))),
             near: NearKeys::new(options.entries),
+            news: News::default(),
         };
+        let aligned = |_| Aligned { lists: Mutex::new(lists()), has_news: AtomicBool::new(false) };
         let now = clock.monotonic();
         Top {
             hasher: KeyHasher::default(),
-            lists: (0..options.threads.max(1)).map(|_| Aligned(Mutex::new(lists()))).collect(),
+            lists: (0..options.threads.max(1)).map(aligned).collect(),
             redaction: Arc::new(Redaction::new(options.redact)),
             entries: options.entries.max(1),
             past: Mutex::new(Past { spans: Spans::new(now), histories: Default::default() }),
+            second: AtomicU32::new(0),
             share: options.share.then(Share::new),
             started: now,
             clock,
@@ -152,18 +165,37 @@ impl Top {
     #[inline]
     pub fn record(&self, recorded: &Recorded<'_>) {
         if recorded.hits > 0 {
-            let Aligned(lists) = &self.lists[threads::number() % self.lists.len()];
-            self.record_in(&mut lists.lock(), recorded);
+            self.record_in(self.of_thread(), recorded);
         }
     }
 
     #[inline]
-    fn record_in(&self, lists: &mut Lists, recorded: &Recorded<'_>) {
+    fn of_thread(&self) -> &Aligned {
+        &self.lists[threads::number() % self.lists.len()]
+    }
+
+    /// Returns whether this thread has recorded a denial that is news since the last call: the first of its key in a
+    /// second.
+    #[inline]
+    pub(super) fn take_news(&self) -> bool {
+        let Aligned { has_news, .. } = self.of_thread();
+        has_news.load(Relaxed) && has_news.swap(false, Relaxed)
+    }
+
+    #[inline]
+    fn record_in(&self, aligned: &Aligned, recorded: &Recorded<'_>) {
+        let lists = &mut *aligned.lists.lock();
         let Recorded { domain, entries, rule, hits, outcome } = *recorded;
         let key = self.hasher.key(domain, entries, rule);
         lists.counted[HITS].count(&key, hits);
         let near = match outcome {
-            Outcome::Denied => return lists.counted[DENIED].count(&key, hits),
+            Outcome::Denied => {
+                lists.counted[DENIED].count(&key, hits);
+                if lists.news.is_news(key.hash, rule, self.second.load(Relaxed)) {
+                    aligned.has_news.store(true, Relaxed);
+                }
+                return;
+            }
             Outcome::WouldBeDenied(near) => {
                 lists.counted[WOULD_BE_DENIED].count(&key, hits);
                 near
@@ -198,7 +230,7 @@ impl Top {
             By::WouldBeDenied => self.counted(WOULD_BE_DENIED, query),
             By::Near => {
                 let now = self.clock.monotonic();
-                let copies = self.lists.iter().map(|Aligned(lists)| lists.lock().near.snapshot());
+                let copies = self.lists.iter().map(|of| of.lists.lock().near.snapshot());
                 let merged = merge(copies.collect(), Near::combine);
                 let seconds = now.saturating_sub(self.started) / SECOND;
                 TopList { seconds, ..list::by_fraction(merged, query, &self.redaction, now) }
@@ -215,7 +247,7 @@ impl Top {
     fn merged(&self, list: usize, window: Window) -> (Merged<()>, u64) {
         // Held, so that no step ends meanwhile.
         let past = self.past.lock();
-        let current = |Aligned(lists): &Aligned| lists.lock().counted[list].snapshot();
+        let current = |of: &Aligned| of.lists.lock().counted[list].snapshot();
         let mut copies: Vec<Snapshot<()>> = self.lists.iter().map(current).collect();
         copies.push(past.histories[list].snapshot(window));
         let seconds = past.spans.covered(window, self.clock.monotonic()) / SECOND;
@@ -232,8 +264,8 @@ impl Top {
         }
         let end = past.spans.end_step(now);
         for list in 0..COUNTED {
-            let close = |Aligned(lists): &Aligned| {
-                let mut lists = lists.lock();
+            let close = |of: &Aligned| {
+                let mut lists = of.lists.lock();
                 let sketch = &mut lists.counted[list];
                 let empty = sketch.emptied();
                 std::mem::replace(sketch, empty).into_snapshot()
@@ -246,12 +278,13 @@ impl Top {
         }
     }
 
-    /// Ends steps when they are long enough. Never ends.
+    /// Counts seconds, and ends steps when they are long enough. Never ends.
     pub async fn follow(self: &Arc<Self>) {
         let mut ticks = interval(FOLLOW_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
+            self.second.fetch_add(1, Relaxed);
             if self.past.lock().spans.is_due(self.clock.monotonic()) {
                 let top = self.clone();
                 // Without a thread for it the step is longer.

@@ -189,6 +189,11 @@ impl Domain {
         self.root.find(entries)
     }
 
+    /// Returns whether a descriptor that has `sent` among its entries may match a rule of the domain, and no other one.
+    pub fn may_find(&self, rule: &Rule, sent: &[Entry<'_>]) -> bool {
+        self.root.may_lead_to(rule, sent)
+    }
+
     /// The counters of limits sent with requests, by [`override_path`](Self::override_path).
     pub fn override_series(&self) -> Option<&RuleSeries> {
         self.override_series.as_deref()

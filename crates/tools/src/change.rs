@@ -18,6 +18,7 @@ use super::api_client::{ApiClient, ClientError, ServerArgs, encode, read, variab
 use super::match_args::MatchArgs;
 use crate::print::Output;
 use weir_api::messages::WrittenControl;
+use weir_common::descriptor::DescriptorArg;
 use weir_common::duration::read_duration;
 use weir_common::entry::OwnedEntry;
 use weir_common::number::whole_u32;
@@ -30,10 +31,11 @@ Examples:
   weir block -d shop user=mallory --for 1h --reason scraping
   weir block -d shop remote_address=203.0.113.0/24 --for 1h
   weir block -d '*' 'user=m*' --dry-run
-  weir block -d shop --force --for 10m --reason 'incident 42'
+  weir block -d shop '*' --except plan=partner --force --for 10m --reason 'incident 42'
 
-A value may have `*` for any text, or be a network, which matches the addresses in it. Without a duration a block lasts
-the longest period of the rules that it matches, else an hour. Exits 0 if the control is active, 1 if it is rejected or
+The descriptor '*' is everything of the domain, also where there is no rule; `weir unblock -d shop '*'` ends that. A
+value may have `*` for any text, or be a network, which matches the addresses in it. Without a
+duration a block lasts the longest period of the rules that it matches, else an hour. Exits 0 if the control is active, 1 if it is rejected or
 not confirmed, or weir does not answer.";
 
 const ALLOW_EXAMPLES: &str = "\
@@ -104,6 +106,10 @@ struct ControlArgs {
 pub struct BlockArgs {
     #[command(flatten)]
     control: ControlArgs,
+    /// An entry that it spares, as plan=partner: of a request with it, in any descriptor, it blocks none. Can be
+    /// repeated. In the value, `*` and networks are as in those of the descriptor.
+    #[arg(long, value_name = "ENTRY", value_parser = parse_entry)]
+    except: Vec<OwnedEntry>,
 }
 
 #[derive(Debug, Args)]
@@ -138,15 +144,15 @@ pub struct LimitArgs {
 }
 
 pub fn block(args: &BlockArgs) -> ExitCode {
-    run(&args.control, Action::Block)
+    run(&args.control, Action::Block, &args.except)
 }
 
 pub fn allow(args: &AllowArgs) -> ExitCode {
-    run(&args.control, args.action())
+    run(&args.control, args.action(), &[])
 }
 
 pub fn limit(args: &LimitArgs) -> ExitCode {
-    run(&args.control, args.action())
+    run(&args.control, args.action(), &[])
 }
 
 /// Adds the command with the name of a limit to the error of a rule that has several.
@@ -184,11 +190,12 @@ impl LimitArgs {
     }
 }
 
-fn run(args: &ControlArgs, action: Action) -> ExitCode {
+fn run(args: &ControlArgs, action: Action, except: &[OwnedEntry]) -> ExitCode {
     let err = &mut io::stderr();
     let ask = |warnings: &[String]| confirm(warnings, io::stdin().lock(), &mut io::stderr());
     let on_warnings = OnWarnings::new(args.deny_warnings, args.dry_run);
-    match put(args, action, on_warnings, ask) {
+    let draft = draft(args, action, except);
+    match draft.and_then(|draft| put(args, &draft, on_warnings, ask)) {
         Ok(Outcome::Put { answer, shown }) => {
             args.output.show(Ok(answer), |written: &WrittenControl, out| {
                 let mut written = written.clone();
@@ -222,17 +229,16 @@ enum Outcome {
 /// Sends the control, unless warnings of a dry run prevent it.
 fn put(
     args: &ControlArgs,
-    action: Action,
+    draft: &Draft,
     on_warnings: OnWarnings,
     ask: impl Fn(&[String]) -> bool,
 ) -> Result<Outcome, ClientError> {
-    let body = body(args, action, args.by.name())?;
     let (method, path) = match &args.id {
         Some(id) => (Method::PUT, format!("/v1/controls/{}", encode(id))),
         None => (Method::POST, "/v1/controls".to_owned()),
     };
     // Texts and numbers are always valid.
-    let body = serde_json::to_string(&body).unwrap_or_default();
+    let body = serde_json::to_string(draft).unwrap_or_default();
     let client = ApiClient::new(&args.server)?;
     let send = |is_dry_run: bool| {
         let mut query = Vec::new();
@@ -255,7 +261,7 @@ fn put(
     Ok(Outcome::Put { answer, shown: warnings })
 }
 
-fn body(args: &ControlArgs, action: Action, by: String) -> Result<Draft, ClientError> {
+fn draft(args: &ControlArgs, action: Action, except: &[OwnedEntry]) -> Result<Draft, ClientError> {
     let (domain, entries) = args.matched.parse()?;
     let forever = args.forever.then(|| "forever".to_owned());
     Ok(Draft {
@@ -264,10 +270,11 @@ fn body(args: &ControlArgs, action: Action, by: String) -> Result<Draft, ClientE
         exact: args.exact,
         text: args.text,
         action,
+        except: except.to_vec(),
         duration: args.duration.clone().or(forever),
         until: args.until.clone(),
         reason: args.reason.clone(),
-        by,
+        by: args.by.name(),
     })
 }
 
@@ -292,6 +299,13 @@ fn parse_duration(text: &str) -> Result<String, String> {
     read_duration(text).map(|_| text.to_owned()).ok_or_else(|| help.to_owned())
 }
 
+fn parse_entry(text: &str) -> Result<OwnedEntry, String> {
+    match &text.parse::<DescriptorArg>()?.entries()[..] {
+        [entry] => Ok((*entry).into()),
+        _ => Err("write one entry, and --except again for another".to_owned()),
+    }
+}
+
 fn parse_time(text: &str) -> Result<String, String> {
     let help = "write a time such as 2030-01-31T08:00:00Z";
     text.parse::<Timestamp>().map(|_| text.to_owned()).map_err(|_| help.to_owned())
@@ -311,16 +325,16 @@ mod tests {
         Limit(LimitArgs),
     }
 
-    /// Returns the control that the server reads, or the error of the command line.
-    fn draft(line: &str) -> Result<Draft, String> {
-        let words = std::iter::once("weir").chain(line.split(' '));
+    /// Returns the control that the server reads of a command by ann, or the error of the command line.
+    fn sent(line: &str) -> Result<Draft, String> {
+        let words = ["weir"].into_iter().chain(line.split(' ')).chain(["--by", "ann"]);
         let command = Command::try_parse_from(words).map_err(|error| error.to_string())?;
-        let (args, action) = match &command {
-            Command::Block(args) => (&args.control, Action::Block),
-            Command::Allow(args) => (&args.control, args.action()),
-            Command::Limit(args) => (&args.control, args.action()),
+        let (args, action, except) = match &command {
+            Command::Block(args) => (&args.control, Action::Block, &args.except[..]),
+            Command::Allow(args) => (&args.control, args.action(), &[][..]),
+            Command::Limit(args) => (&args.control, args.action(), &[][..]),
         };
-        let body = body(args, action, "ann".to_owned()).map_err(|error| format!("{error:?}"))?;
+        let body = draft(args, action, except).map_err(|error| format!("{error:?}"))?;
         let body = serde_json::to_vec(&body).unwrap();
         Draft::read(&body, None).map_err(|error| error.to_string())
     }
@@ -343,8 +357,8 @@ mod tests {
 
     #[test]
     fn arguments_become_controls() {
-        let lasts = |line| draft(line).unwrap().check().unwrap();
-        let block = draft("block -d shop user=m1,path=/* --for 1h30m --reason abuse").unwrap();
+        let lasts = |line| sent(line).unwrap().check().unwrap();
+        let block = sent("block -d shop user=m1,path=/* --for 1h30m --reason abuse").unwrap();
         assert_eq!((block.domain.as_str(), block.action), ("shop", Action::Block));
         let entries: Vec<(&str, &str)> =
             block.entries.iter().map(|entry| (&*entry.key, &*entry.value)).collect();
@@ -353,7 +367,7 @@ mod tests {
         let hours = std::time::Duration::from_secs(5_400);
         assert_eq!(lasts("block -d shop a=b --for 1h30m"), Expiry::For(hours));
         for line in ["block -d shop --for 1h30m a=b", "block --for 1h30m a=b -d shop"] {
-            let draft = draft(line).unwrap();
+            let draft = sent(line).unwrap();
             assert_eq!(
                 (draft.check(), draft.entries),
                 (Ok(Expiry::For(hours)), vec![("a", "b").into()])
@@ -362,19 +376,27 @@ mod tests {
 
         assert_eq!(lasts("block -d * --force"), Expiry::Default);
         assert_eq!(lasts("block -d shop a=b --forever"), Expiry::Forever);
-        let until = draft("block --exact --until 1970-01-01T00:00:01Z -d shop a=b").unwrap();
+        let until = sent("block --exact --until 1970-01-01T00:00:01Z -d shop a=b").unwrap();
         assert_eq!((until.check(), until.exact), (Ok(Expiry::Until(1_000_000)), true));
-        let text = |line| draft(line).unwrap().text;
+        let text = |line| sent(line).unwrap().text;
         assert!(text("block -d shop ip=10.0.0.0/8 --text") && !text("block -d shop ip=10.0.0.0/8"));
 
-        let allow = |line| draft(line).unwrap().action;
+        let all = sent("block -d shop * --except plan=partner --except ip=10.0.0.0/8").unwrap();
+        let spared = vec![("plan", "partner").into(), ("ip", "10.0.0.0/8").into()];
+        assert_eq!((all.entries, all.except), (Vec::new(), spared));
+        let several = sent("block -d shop * --except a=b,c=d").unwrap_err();
+        assert!(several.contains("write one entry, and --except again for another"), "{several}");
+        assert!(sent("block -d shop *=*").unwrap_err().contains("the key `*` matches nothing"));
+        assert!(sent("allow -d shop * --except a=b").is_err());
+
+        let allow = |line| sent(line).unwrap().action;
         assert_eq!(allow("allow -d shop a=b"), Action::Allow { count: true });
         assert_eq!(allow("allow -d shop a=b --no-count"), Action::Allow { count: false });
         let (name, rate) = ("day".to_owned(), None);
         let change = LimitChange { n: 5, burst: Some(2), name, rate };
-        let limit = draft("limit -d shop a=b --n 5 --burst 2 --limit day").unwrap();
+        let limit = sent("limit -d shop a=b --n 5 --burst 2 --limit day").unwrap();
         assert_eq!(limit.action, Action::Limit { limit: change });
-        let limit = draft("limit -d shop a=b --rate 300/15m").unwrap();
+        let limit = sent("limit -d shop a=b --rate 300/15m").unwrap();
         let rate = "300/15m".parse().ok();
         let change = LimitChange { n: 300, rate, ..LimitChange::default() };
         assert_eq!(limit.action, Action::Limit { limit: change });
@@ -398,7 +420,7 @@ mod tests {
             ("limit -d shop a=b --rate 5r/s", "'--rate <RATE>': write `5/s`"),
             ("limit -d shop a=b --rate -5/s", "'--rate <RATE>': write a whole number and a period"),
         ] {
-            let error = draft(line).unwrap_err();
+            let error = sent(line).unwrap_err();
             assert!(error.contains(cause), "{line}: {error}");
         }
     }

@@ -7,7 +7,7 @@ use weir_common::duration::rounded;
 use weir_limit::Micros;
 use weir_limiter::controls::{Action, Control};
 
-/// Returns what a control matches: `shop user=ann,path=*`.
+/// Returns what a control matches, and whom it spares: `shop user=ann,path=*`, `shop (everything) except plan=partner`.
 pub(super) fn matched(control: &Control) -> String {
     let domain = match control.domain.as_str() {
         "*" => "every domain",

@@ -111,7 +111,7 @@ fn delete(args: &TargetArgs, kind: Kind) -> Result<(Vec<Value>, Option<ClientErr
     let client = ApiClient::new(&args.server)?;
     let list = || read::<ControlList>(&client.get("/v1/controls")?);
     let ids = match &args.id {
-        Some(id) if args.domain.is_empty() && !id.contains('=') => {
+        Some(id) if args.domain.is_empty() && !id.contains('=') && id != "*" => {
             if kind == Kind::Block {
                 check_block(&list()?, id)?;
             }

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use jiff::tz::TimeZone;
 use jiff::{Timestamp, Unit};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -29,6 +30,7 @@ const EXAMPLES: &str = "\
 Examples:
   weir why -d shop user=mallory
   weir why -d shop user=mallory --since 1h --output json
+  weir why -d shop user=mallory --since 14:03
   weir why -d shop user=mallory --server http://10.0.0.7:6070 --server http://10.0.0.8:6070
 
 It lists denied requests whose descriptor has these entries, alone or with others, and changes of controls, rules and
@@ -37,16 +39,16 @@ the store. Each replica has its own: name all with --server. Exits 0 if all of t
 const MAX_ROWS: usize = 30;
 
 /// What is not in the history.
-const SAMPLED: &str = "note: the history of a replica is a sample: of all keys one denial a second, 200 in an \
-                       hour; the setting log.denials logs more";
+const SAMPLED: &str = "note: a replica keeps the newest denial of each of up to 4096 keys, and of all keys one a \
+                       second, 200 in an hour; the setting log.denials logs more";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct WhyArgs {
     #[command(flatten)]
     matched: MatchArgs,
-    /// How long to look back, up to an hour.
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_timeout)]
+    /// How long to look back, or the time of day (UTC) from which on: 30m, 14:03.
+    #[arg(long, value_name = "SINCE", default_value = "10m", value_parser = parse_since)]
     #[arg(allow_hyphen_values = true)]
     since: Duration,
     /// Format of the answer.
@@ -81,6 +83,22 @@ struct Status {
     at: String,
     uptime_ms: u64,
     problems: Vec<Value>,
+}
+
+/// Reads a duration, or a time of the last day, in UTC as times are printed. Returns the time since then.
+fn parse_since(text: &str) -> Result<Duration, String> {
+    let time = text.contains(':').then(|| text.parse::<jiff::civil::Time>());
+    let Some(Ok(time)) = time else {
+        return parse_timeout(text)
+            .map_err(|error| format!("{error}, or a time of day such as 14:03"));
+    };
+    Ok(time_since(time, Timestamp::now().to_zoned(TimeZone::UTC).time()))
+}
+
+fn time_since(time: jiff::civil::Time, now: jiff::civil::Time) -> Duration {
+    const DAY: i64 = 86_400;
+    let seconds = time.until((Unit::Second, now)).map_or(0, |span| span.get_seconds());
+    Duration::from_secs(seconds.rem_euclid(DAY).unsigned_abs())
 }
 
 pub fn run(args: &WhyArgs) -> ExitCode {
@@ -199,4 +217,22 @@ fn print_all(replicas: &[Replica], since: Duration, out: &mut dyn Write) -> io::
         line(out, &others)?;
     }
     line(out, SAMPLED)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::civil::time;
+
+    use super::*;
+
+    #[test]
+    fn a_time_of_day_is_of_the_last_day() {
+        let since =
+            |hour, minute| time_since(time(hour, minute, 0, 0), time(14, 10, 30, 0)).as_secs();
+        assert_eq!((since(14, 3), since(13, 3)), (450, 4_050));
+        assert_eq!(since(14, 11), 86_400 - 30);
+        assert_eq!(parse_since("30m"), Ok(Duration::from_secs(1_800)));
+        assert!(parse_since("23:59:59").unwrap() <= Duration::from_secs(86_400));
+        assert!(parse_since("x").unwrap_err().contains("or a time of day such as 14:03"));
+    }
 }

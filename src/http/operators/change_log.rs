@@ -1,29 +1,34 @@
 //! What has changed, and when: one log, which `/v1/audit`, `/v1/history` and `/v1/status` return.
 //!
 //! A change is JSON with its `number`, the time `at`, and the kind of `event`: `operator`, a change by an operator;
-//! `control`, a change of a control on any replica; `denial`, a sample of the denied requests; and `reload`, `store`,
+//! `control`, a change of a control on any replica; `denial`, a denied request; and `reload`, `store`,
 //! `emptied` or `problems`. Values of keys in `top.redact` are hashed before.
 //!
 //! **Bounded.** Of each kind the last ones are kept, and each has a bounded length.
 
 mod recent;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use self::recent::Recent;
+use self::recent::{Recent, bounded};
 use weir_api::messages::AuditRecord;
 use weir_limit::Micros;
+use weir_limiter::Denial;
 use weir_limiter::controls::ControlClock;
 
 const MAX_OPERATOR_CHANGES: usize = 1_000;
 
 /// How many denials and how many other changes are kept. A history shows as many changes by operators.
 const MAX_OTHERS: usize = 200;
+
+/// How many newest denials of keys are kept, of one rule at most half as many: 1 MiB of JSON.
+const MAX_NEWEST: usize = (1 << 20) / recent::UNIT_BYTES;
 
 /// The most changes that [`after`](ChangeLog::after) returns.
 pub(super) const MAX_AFTER: usize = 100;
@@ -40,7 +45,9 @@ struct State {
     newest: u64,
     operator: Recent,
     others: Recent,
+    /// A sample.
     denials: Recent,
+    newest_denials: Recent,
     /// Who wrote or deleted a control here last, by its id, until it is seen that the control has changed.
     writers: HashMap<String, String>,
 }
@@ -52,6 +59,7 @@ impl ChangeLog {
             operator: Recent::new(MAX_OPERATOR_CHANGES),
             others: Recent::new(MAX_OTHERS),
             denials: Recent::new(MAX_OTHERS),
+            newest_denials: Recent::new(MAX_NEWEST),
             writers: HashMap::new(),
         };
         ChangeLog { clock, state: Mutex::new(state) }
@@ -84,10 +92,18 @@ impl ChangeLog {
         state.others.add(number, change);
     }
 
-    pub(super) fn add_denial(&self, rule: Option<u64>, denial: Value) {
+    /// Adds a denial as the newest of its key, and to the sample if it is of that.
+    pub(super) fn add_denial(&self, denial: &Denial) {
+        let Denial { domain, entries, rule_id: rule, is_sampled, .. } = denial;
+        let mut key = DefaultHasher::new();
+        (domain, entries, rule).hash(&mut key);
         let mut state = self.state.lock();
-        let (number, denial) = state.next(self.clock.now(), "denial", denial);
-        state.denials.add_to_sample(number, rule, denial);
+        let (number, json) = state.next(self.clock.now(), "denial", json!(denial));
+        let json = bounded(json);
+        if *is_sampled {
+            state.denials.add_to_sample(number, *rule, json.clone());
+        }
+        state.newest_denials.replace(number, key.finish(), *rule, json);
     }
 
     /// Returns the changes by operators, the newest first.
@@ -108,10 +124,14 @@ impl ChangeLog {
         parsed(&changes)
     }
 
-    /// Returns the denials, the oldest first; those of the rule of an id if one is given.
+    /// Returns the newest denial of each key and the sample, the oldest first; those of the rule of an id if one is given.
     pub(super) fn denials(&self, rule: Option<u64>) -> Vec<Value> {
-        let denials = self.state.lock().denials.list(rule);
-        parsed(&denials)
+        let state = self.state.lock();
+        // Some are in both.
+        let denials: BTreeMap<u64, Arc<str>> =
+            state.denials.list(rule).chain(state.newest_denials.list(rule)).collect();
+        drop(state);
+        parsed(&denials.into_values().collect::<Vec<_>>())
     }
 
     /// Returns the number of the newest change, and the last changes after a number, the oldest first.
@@ -213,7 +233,7 @@ mod tests {
         assert_eq!((first, changes.len()), (NOW, 1));
         put(&log, "x");
         clock.advance(5);
-        log.add_denial(Some(1), json!({ "rule": "a" }));
+        log.add_denial(&Denial { is_sampled: true, ..Denial::default() });
         let (newest, changes) = log.after(first);
         assert_eq!(newest, NOW + 5);
         assert_eq!(members(&parsed(&changes), "event"), ["operator", "denial"]);

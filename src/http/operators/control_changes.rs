@@ -74,7 +74,7 @@ impl ControlChanges {
 /// Returns a control with hashes in place of secret values.
 pub(super) fn redacted(control: &Control, redaction: &Redaction) -> Control {
     let mut shown = control.clone();
-    for entry in &mut shown.entries {
+    for entry in shown.entries.iter_mut().chain(&mut shown.except) {
         entry.value = redaction.value((&entry.key, &entry.value), 0);
     }
     shown

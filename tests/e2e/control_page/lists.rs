@@ -31,6 +31,37 @@ fn what_would_be_denied_is_a_list_without_a_button_to_block() {
 }
 
 #[test]
+fn a_block_shows_whom_it_spares() {
+    let Some(mut page) = Page::open(serving(RULES).start(), DESK) else { return };
+    page.wait_until_live();
+    let except = json!([{ "key": "plan", "value": "partner" }]);
+    let block = json!({ "domain": "shop", "entries": [], "action": "block", "for": "1h", "except": except });
+    assert_eq!(ControlApi::new(&page.weir).put("all?force=1", &block).0, 200);
+    let text = "document.querySelector('#control-rows').textContent";
+    page.wait_for(&format!("{text}.includes('shop except plan=partner')"));
+    page.wait_for(
+        "document.querySelector('#change-rows').textContent.includes('except plan=partner')",
+    );
+    // A change keeps it, and shows it before it is made.
+    page.click_when_there("#control-rows button");
+    page.wait_for("document.querySelector('#editor').open");
+    page.fill("#reason", "incident 42");
+    page.click("#editor-next");
+    page.wait_for("document.querySelector('#force-field').checkVisibility()");
+    page.fill("#force", "shop");
+    page.click("#editor-next");
+    page.wait_for("document.querySelector('#preview').checkVisibility()");
+    assert!(page.text("#preview").contains("except plan=partner"), "{}", page.text("#preview"));
+    page.click("#editor-next");
+    page.wait_for("!document.querySelector('#editor').open");
+    let control = ControlApi::new(&page.weir).good("/v1/controls/all")["control"].clone();
+    assert_eq!((&control["except"], &control["reason"]), (&except, &json!("incident 42")));
+    // Chromium reports the refusal of a request.
+    let problems = page.browser.happened().problems;
+    assert!(problems.iter().all(|problem| problem.contains("status of 409")), "{problems:?}");
+}
+
+#[test]
 fn the_lists_are_those_of_all_replicas_or_of_this_one() {
     let redis = Server::start();
     let start = || {

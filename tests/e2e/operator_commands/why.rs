@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Ran, at, good, run, user};
 use crate::support::api::{ask, request};
-use crate::support::redis::free_port;
+use crate::support::redis::{Server, free_port};
 use crate::support::weir::{Weir, serving};
 use crate::support::{wait_for, wait_until};
 
@@ -59,7 +59,7 @@ async fn an_operator_sees_what_happened_to_a_key() {
         "in the last 10m, the newest first:\n",
         "  rules loaded: shop.user: 2 per year → 9 per year\n",
         "  1 hit denied by user: 2 per year; retry in ",
-        "note: the history of a replica is a sample: ",
+        "note: a replica keeps the newest denial of each of up to 4096 keys, ",
         "; the setting log.denials logs more\n",
     ] {
         assert!(out.contains(part), "{part}: {out}");
@@ -88,6 +88,61 @@ async fn a_denial_is_found_by_a_part_of_its_descriptor_and_by_a_secret_value() {
         out.contains("1 hit denied for user=ann,route=x by block-")
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_denial_is_known_while_another_client_floods() {
+    let weir = serving(RULES).start();
+    let users = ["ann", "bob", "cid", "dan", "eve"];
+    for name in users {
+        for _ in 0..20 {
+            user(&weir, "mallory").await;
+        }
+        for _ in 0..3 {
+            user(&weir, name).await;
+        }
+    }
+    for name in users {
+        wait_for(name, || {
+            let out = good(&weir, &format!("why -d shop user={name} --since 1h"));
+            out.contains("  1 hit denied by user: 2 per year; retry in ").then_some(())
+        });
+    }
+    // What is there once a second is there once.
+    let denials = &story(&weir, "user=mallory")["denials"];
+    let mut times: Vec<_> = denials.as_array().unwrap().iter().map(|it| &it["number"]).collect();
+    let all = times.len();
+    times.dedup();
+    assert_eq!(times.len(), all, "{denials}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_failure_policy_denied_names_it() {
+    let redis = Server::start();
+    let setup = serving(RULES).env("REDIS_URL", redis.addr());
+    let weir = setup.env("WEIR__STORE__ON_FAILURE", "local").start();
+    redis.stop();
+    wait_until("the policy denies", async || {
+        for _ in 0..4 {
+            user(&weir, "ann").await;
+        }
+        let out = good(&weir, "why -d shop user=ann");
+        out.contains(" denied by user: 2 per year, by policy local, as the store failed; retry in ")
+    })
+    .await;
+    redis.go_on();
+}
+
+#[test]
+fn a_block_of_a_moment_is_known() {
+    let weir = serving(RULES).start();
+    good(&weir, "block -d shop user=ann --for 1h --id b1");
+    good(&weir, "unblock b1");
+    let out = wait_for("both changes", || {
+        let out = good(&weir, "why -d shop user=ann --since 1h");
+        out.contains(" removed by ann: b1, block shop user=ann").then_some(out)
+    });
+    assert!(out.contains(" added: b1 blocks it for 1h, by ann"), "{out}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use super::error::PlanError;
 use super::index::{Index, Row};
 use super::plans::RulesByKey;
 use super::{Action, Control, ControlClock};
+use crate::request::Request;
 use weir_common::entry::Entry;
 use weir_limit::{Micros, Plan, SECOND};
 use weir_rules::Rule;
@@ -56,22 +57,37 @@ impl CompiledControls {
         CompiledControls { index, limits, clock }
     }
 
-    /// Returns a block, else an allowance, else other numbers for the matched rule's plan. Refunds are not blocked.
+    /// Returns a block, else an allowance, else other numbers for the matched rule's plan; and whether a block spares
+    /// the request. Refunds are not blocked.
     #[inline(never)]
     pub fn find(
         &self,
-        domain: &str,
+        request: &Request<'_>,
         entries: &[Entry<'_>],
         plan: Option<&Arc<Plan>>,
         is_refund: bool,
-    ) -> Option<Effect<'_>> {
-        let mut read = None;
+    ) -> (Option<Effect<'_>>, bool) {
+        let (mut read, mut is_spared) = (None, false);
         let now = || *read.get_or_insert_with(|| self.clock.now());
-        let row = self
-            .index
-            .find(domain, entries, now, |row| !is_refund || row.control.action != Action::Block);
-        let Some(row) = row else { return self.find_limit(domain, entries, plan?) };
-        let control = &*row.control;
+        let accepts = |row: &Row| {
+            if row.control.action != Action::Block {
+                return true;
+            }
+            let spares = !is_refund && row.spares(request.descriptors);
+            is_spared |= spares;
+            !is_refund && !spares
+        };
+        let row = self.index.find(request.domain, entries, now, accepts);
+        let effect = match row {
+            Some(row) => self.effect(&row.control, read),
+            None => plan.and_then(|plan| self.find_limit(request.domain, entries, plan)),
+        };
+        (effect, is_spared)
+    }
+
+    /// Returns the effect of a block or an allowance, at a time that may have been read.
+    #[inline]
+    fn effect<'c>(&self, control: &'c Control, read: Option<Micros>) -> Option<Effect<'c>> {
         match control.action {
             Action::Block => {
                 let now = read.unwrap_or_else(|| self.clock.now());

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::pattern::{Pattern, network};
 use super::time;
 use weir_common::entry::{Entry, OwnedEntry};
+use weir_common::glob::Glob;
 use weir_common::rate::Rate;
 use weir_common::value;
 use weir_limit::Micros;
@@ -28,6 +29,9 @@ pub struct Control {
     pub text: bool,
     #[serde(flatten)]
     pub action: Action,
+    /// What a block spares: requests with one of these entries in a descriptor. Earlier versions block these, too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub except: Vec<OwnedEntry>,
     /// When the control ends; none: never.
     #[serde(default, with = "time")]
     pub until: Option<Micros>,
@@ -54,6 +58,8 @@ pub struct Draft {
     pub text: bool,
     #[serde(flatten)]
     pub action: Action,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub except: Vec<OwnedEntry>,
     #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
     pub duration: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -66,26 +72,30 @@ pub struct Draft {
 
 impl Draft {
     /// The members of a control's JSON.
-    pub(super) const MEMBERS: [&str; 11] = [
-        "domain", "entries", "exact", "text", "action", "for", "until", "reason", "by", "count",
-        "limit",
+    pub(super) const MEMBERS: [&str; 12] = [
+        "domain", "entries", "exact", "text", "action", "except", "for", "until", "reason", "by",
+        "count", "limit",
     ];
     /// The members whose value cannot be null; in others, null means missing.
     pub(super) const NOT_NULL: [&str; 4] = ["exact", "text", "reason", "by"];
 
     pub(super) fn texts(&self) -> impl Iterator<Item = &String> + Clone {
-        let entries = self.entries.iter().flat_map(|entry| [&entry.key, &entry.value]);
-        entries.chain([&self.domain, &self.reason, &self.by])
+        let entries = self.entries.iter().chain(&self.except);
+        entries.flat_map(|entry| [&entry.key, &entry.value]).chain([
+            &self.domain,
+            &self.reason,
+            &self.by,
+        ])
     }
 
     /// Makes a control without an end.
     pub(super) fn into_control(self, id: String, at: Micros) -> Control {
-        let Draft { domain, entries, exact, text, action, reason, by, duration: _, until: _ } =
-            self;
-        Control { id, domain, entries, exact, text, action, until: None, reason, by, at }
+        let Draft { domain, entries, exact, text, action, except, reason, by, .. } = self;
+        Control { id, domain, entries, exact, text, action, except, until: None, reason, by, at }
     }
 
-    /// Returns the id of its control by default: a hash of its action, of what it matches, and of the limit it names.
+    /// Returns the id of its control by default: a hash of its action, of what it matches, and of the limit it names. What
+    /// it spares is no part: a block that spares others replaces the one of the same entries.
     pub(super) fn default_id(&self) -> String {
         let mut entries: Vec<&OwnedEntry> = self.entries.iter().collect();
         if !self.exact {
@@ -239,9 +249,28 @@ impl Control {
         self.text && has_network(&self.entries)
     }
 
-    /// Returns whether it matches a descriptor, expired or not.
+    /// Returns the entries that match one text.
+    pub(super) fn text_entries(&self) -> impl Iterator<Item = Entry<'_>> {
+        let entries = self.entries.iter().zip(self.patterns());
+        entries.filter_map(|(entry, pattern)| match pattern {
+            Pattern::Glob(Glob::Text(_)) => Some((&*entry.key, &*entry.value)),
+            _ => None,
+        })
+    }
+
+    pub(super) fn excepted(&self) -> impl Iterator<Item = Pattern> {
+        self.except.iter().map(|entry| Pattern::new(&entry.value, self.text))
+    }
+
+    /// Returns whether it matches a request of this descriptor alone, expired or not.
     pub fn matches(&self, domain: &str, entries: &[Entry<'_>]) -> bool {
         self.matches_by(&self.patterns().collect::<Vec<_>>(), domain, entries)
+            && !self.spares(&self.excepted().collect::<Vec<_>>(), entries)
+    }
+
+    /// Returns whether one of some entries is among those that it spares, which have these patterns.
+    pub(super) fn spares(&self, excepted: &[Pattern], entries: &[Entry<'_>]) -> bool {
+        self.except.iter().zip(excepted).any(|mine| entries.iter().any(|sent| is_like(sent, mine)))
     }
 
     pub(super) fn matches_by(
@@ -254,15 +283,12 @@ impl Control {
             return false;
         }
         let mut mine = self.entries.iter().zip(patterns);
-        let matches = |(key, value): &Entry<'_>, (entry, pattern): (&OwnedEntry, &Pattern)| {
-            entry.key == *key && pattern.matches(value)
-        };
         match self.exact {
             true => {
                 patterns.len() == entries.len()
-                    && mine.zip(entries).all(|(mine, theirs)| matches(theirs, mine))
+                    && mine.zip(entries).all(|(mine, theirs)| is_like(theirs, mine))
             }
-            false => mine.all(|mine| entries.iter().any(|theirs| matches(theirs, mine))),
+            false => mine.all(|mine| entries.iter().any(|theirs| is_like(theirs, mine))),
         }
     }
 
@@ -314,17 +340,28 @@ impl Control {
             // Writing to a string cannot fail.
             let _ = write!(text, "{separator}{}={}", entry.key, value::shown(&entry.value));
         }
-        text.push_str(self.flags_text());
-        text
+        text + &self.flags_text()
     }
 
-    /// Returns how its entries are read, in words: ` (exact)`; empty for most.
-    pub fn flags_text(&self) -> &'static str {
-        match (self.exact, self.is_text_of_network()) {
-            (false, false) => "",
-            (true, false) => " (exact)",
-            (false, true) => " (text)",
-            (true, true) => " (exact, text)",
+    /// Returns how its entries are read, and whom it spares, in words: ` (exact)`, ` except plan=partner`; empty for most.
+    pub fn flags_text(&self) -> String {
+        let mut text = match (self.exact, self.is_text_of_network()) {
+            (false, false) => String::new(),
+            (true, false) => " (exact)".to_owned(),
+            (false, true) => " (text)".to_owned(),
+            (true, true) => " (exact, text)".to_owned(),
+        };
+        for (i, OwnedEntry { key, value }) in self.except.iter().enumerate() {
+            let before = if i == 0 { " except " } else { ", " };
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{before}{key}={}", value::shown(value));
         }
+        text
     }
+}
+
+/// Returns whether an entry of a descriptor has the key of one of a control, and a value of its pattern.
+#[inline]
+fn is_like((key, value): &Entry<'_>, (entry, pattern): (&OwnedEntry, &Pattern)) -> bool {
+    entry.key == *key && pattern.matches(value)
 }

@@ -135,7 +135,7 @@ impl Index {
         domain: &str,
         entries: &[Entry<'_>],
         mut now: impl FnMut() -> Micros,
-        accepts: impl Fn(&Row) -> bool,
+        mut accepts: impl FnMut(&Row) -> bool,
     ) -> Option<&Row> {
         let mut best: Option<&Row> = None;
         let mut applies = |row: &Row| {

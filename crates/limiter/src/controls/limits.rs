@@ -7,10 +7,8 @@ use super::Control;
 use super::changes::{age, changes_of, match_of};
 use super::error::PlanError;
 use super::index::{Index, Place, Row};
-use super::pattern::Pattern;
 use super::plans::{Plans, RulesByKey};
-use weir_common::entry::{Entry, OwnedEntry};
-use weir_common::glob::Glob;
+use weir_common::entry::OwnedEntry;
 
 /// The domain, whether exactly, whether networks are texts, and the entries.
 type OwnedMatch = (String, bool, bool, Vec<OwnedEntry>);
@@ -35,7 +33,7 @@ impl LimitControls {
         rules: &RulesByKey,
     ) -> Option<PlanError> {
         if let Some(old) = self.by_id.remove(id) {
-            for entry in text_entries(&old) {
+            for entry in old.text_entries() {
                 let entry = OwnedEntry::from(entry);
                 if let Some(ids) = self.by_entry.get_mut(&entry) {
                     ids.remove(id);
@@ -50,7 +48,7 @@ impl LimitControls {
         }
         control.and_then(|control| {
             self.by_id.insert(id.to_owned(), control.clone());
-            for entry in text_entries(&control) {
+            for entry in control.text_entries() {
                 self.by_entry.entry(OwnedEntry::from(entry)).or_default().insert(id.to_owned());
             }
             let mut group = self.take_group(&control);
@@ -117,28 +115,20 @@ impl LimitControls {
     /// Returns the controls that may match all descriptors that another one matches, or only such, and some more.
     pub fn around_or_within(&self, control: &Control) -> Vec<&Arc<Control>> {
         // One within it has all of its texts.
-        let within = text_entries(control).map(|entry| self.by_entry.get(&OwnedEntry::from(entry)));
+        let within =
+            control.text_entries().map(|entry| self.by_entry.get(&OwnedEntry::from(entry)));
         let Some(fewest) = within.min_by_key(|ids| ids.map_or(0, BTreeSet::len)) else {
             return self.by_id.values().collect();
         };
         let within = fewest.into_iter().flatten().map(String::as_str);
         // One around it is found by one of its values, or by none.
         let entries = control.entries.iter().map(|entry| (&*entry.key, &*entry.value));
-        let texts = text_entries(control).map(Place::Text).chain([Place::Compared]);
+        let texts = control.text_entries().map(Place::Text).chain([Place::Compared]);
         let around = texts.map(|place| self.index.bucket(place)).chain(self.index.around(entries));
         let around = around.flatten().map(|row| &*row.control.id);
         let ids: BTreeSet<&str> = around.chain(within).collect();
         ids.into_iter().filter_map(|id| self.by_id.get(id)).collect()
     }
-}
-
-/// Returns the entries of a control that match one text.
-fn text_entries(control: &Control) -> impl Iterator<Item = Entry<'_>> {
-    let entries = control.entries.iter().zip(control.patterns());
-    entries.filter_map(|(entry, pattern)| match pattern {
-        Pattern::Glob(Glob::Text(_)) => Some((&*entry.key, &*entry.value)),
-        _ => None,
-    })
 }
 
 fn owned_match(control: &Control) -> OwnedMatch {

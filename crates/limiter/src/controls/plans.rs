@@ -7,6 +7,7 @@ use super::Control;
 use super::changes::Changes;
 use super::error::PlanError;
 use super::pattern::Pattern;
+use weir_common::entry::Entry;
 use weir_limit::Plan;
 use weir_rules::{Rule, RuleSet};
 
@@ -169,7 +170,7 @@ impl RulesByKey {
         &self.rules
     }
 
-    /// Returns the rules of which some descriptor may match a control too.
+    /// Returns the rules of which some descriptor may match a control too: not those from which it leads another way.
     pub fn matched_by(&self, control: &Control) -> impl Iterator<Item = &Rule> {
         let positions = control.entries.iter().map(|entry| self.by_key.get(entry.key.as_str()));
         let fewest = positions.min_by_key(|positions| positions.map_or(0, Vec::len));
@@ -185,7 +186,12 @@ impl RulesByKey {
             }
         };
         let patterns: Vec<Pattern> = control.patterns().collect();
-        candidates.into_iter().filter(move |rule| may_match(rule, control, &patterns))
+        let texts: Vec<Entry<'_>> = control.text_entries().collect();
+        candidates.into_iter().filter(move |rule| {
+            let domain = || self.rules.domain(rule.domain());
+            may_match(rule, control, &patterns)
+                && domain().is_none_or(|domain| domain.may_find(rule, &texts))
+        })
     }
 }
 

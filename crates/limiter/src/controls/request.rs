@@ -49,7 +49,8 @@ impl Draft {
             };
             return Err(ControlError::invalid(format!("unknown member `{unknown}`"), help));
         }
-        let parts = json["entries"].as_array().into_iter().flatten();
+        let parts = [&json["entries"], &json["except"]].into_iter().filter_map(Value::as_array);
+        let parts = parts.flatten();
         let parts =
             parts.map(|entry| (entry, ENTRY_MEMBERS)).chain([(&json["limit"], LIMIT_MEMBERS)]);
         for (part, known) in parts {
@@ -83,17 +84,22 @@ impl Draft {
             let error = format!("`*` is a part of the domain {:?}", self.domain);
             return Err(ControlError::invalid(error, "write the whole domain, or `*` for all"));
         }
-        if self.entries.len() > MAX_ENTRIES {
-            let error = format!("{} entries", self.entries.len());
+        let all = self.entries.len() + self.except.len();
+        if all > MAX_ENTRIES {
+            let error = format!("{all} entries");
             let help = format!("write up to {MAX_ENTRIES}");
             return Err(ControlError::invalid(error, help));
         }
-        for (i, entry) in self.entries.iter().enumerate() {
+        for (i, entry) in self.entries.iter().chain(&self.except).enumerate() {
             if entry.key.is_empty() {
                 let error = format!("entry {i} has an empty key");
                 return Err(ControlError::invalid(error, "write the key of a descriptor entry"));
             }
-            if !self.exact && self.entries[..i].contains(entry) {
+            if entry.key == "*" {
+                let help = "write a key, as in `user=*`, or no entries (in a command '*') for the whole domain";
+                return Err(ControlError::invalid("the key `*` matches nothing", help));
+            }
+            if i < self.entries.len() && !self.exact && self.entries[..i].contains(entry) {
                 let error =
                     format!("entry {}={} is repeated", entry.key, value::shown(&entry.value));
                 let help = "write it once: a control matches what contains its entries";
@@ -163,6 +169,10 @@ fn check_members(members: &Map<String, Value>) -> Result<(), ControlError> {
         }
         Some(action @ ("block" | "allow")) if has("limit") => {
             (format!("`limit` with {action}"), "leave it out, or write the action `limit`")
+        }
+        Some("allow" | "limit") if has("except") => {
+            let help = "leave it out: only a block spares others";
+            ("`except` without the action `block`".to_owned(), help)
         }
         Some("block" | "limit") if has("count") => {
             let help = "leave it out: only `allow` can count or not";

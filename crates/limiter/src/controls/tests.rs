@@ -12,7 +12,9 @@ mod sharing;
 
 use std::sync::Arc;
 
+use super::set::Row;
 use super::*;
+use crate::Request;
 use weir_common::clock::ManualClock;
 use weir_common::entry::OwnedEntry;
 use weir_limit::{Micros, SECOND};
@@ -42,6 +44,7 @@ fn control(action: Action, entries: &[(&str, &str)]) -> Control {
         exact: false,
         text: false,
         action,
+        except: Vec::new(),
         duration: None,
         until: None,
         reason: String::new(),
@@ -92,7 +95,9 @@ descriptors:
         let snapshot = self.active.load();
         let view = ActiveView::from(&**snapshot.as_ref().unwrap());
         let is_blocked = |user: &&&str| {
-            let found = view.controls.and_then(|it| it.find("d", &[("user", user)], None, false));
+            let request = Request { domain: "d", ..Default::default() };
+            let entries = [("user", **user)];
+            let found = view.controls.and_then(|it| it.find(&request, &entries, None, false).0);
             matches!(found, Some(Effect::Block { .. }))
         };
         users.iter().filter(is_blocked).copied().collect()

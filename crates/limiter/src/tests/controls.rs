@@ -94,7 +94,8 @@ fn control(domain: &str, entries: &[Entry<'_>], action: Action) -> Control {
     let (id, until) = (format!("{domain}{:?}", action.name()), Some(NOW + 3_600 * SECOND));
     let (reason, by, domain) = (String::new(), String::new(), domain.to_owned());
     let (exact, text, at) = (false, false, NOW);
-    Control { id, domain, entries, exact, text, action, until, reason, by, at }
+    let except = Vec::new();
+    Control { id, domain, entries, exact, text, action, except, until, reason, by, at }
 }
 
 fn limit(n: u32, name: &str) -> Action {
@@ -126,6 +127,33 @@ fn a_block_applies_where_no_rule_and_no_domain_matches() {
     assert_eq!(bench.ask("d", &[("ip", "1")]), (true, vec![BLOCKED]));
     assert_eq!(bench.ask("unknown", &[("ip", "1")]), (true, vec![BLOCKED]));
     assert!(!bench.ask("unknown", &[("ip", "2")]).0);
+}
+
+#[test]
+fn a_block_spares_requests_with_an_entry_in_any_descriptor() {
+    let spare = |entries: &[Entry<'_>], id: &str, except: &[Entry<'_>]| {
+        let except = OwnedEntry::copied(except.iter().copied());
+        Control { id: id.into(), except, ..control("d", entries, Action::Block) }
+    };
+    let partners = [("plan", "partner*"), ("ip", "10.0.0.0/8")];
+    let bench = single(vec![spare(&[], "all", &partners)]);
+    assert_eq!(bench.ask("d", &[("a", "x")]), (true, vec![BLOCKED]));
+    assert!(bench.ask("d", &[("a", "x"), ("plan", "free")]).0);
+    assert_eq!(bench.ask("d", &[("plan", "partner-1")]), (false, vec![(false, None, 0, 0)]));
+    for other in [("plan", "partner"), ("ip", "10.1.2.3")] {
+        assert_eq!(bench.ask("d", &[("a", other.1), other]).1[0], (false, Some(2), 1, 40));
+    }
+    let entries = [("a", "z"), ("plan", "partner")];
+    let descriptor = Descriptor { entries: &entries, ..Default::default() };
+    assert!(!bench.send("d", &[descriptor]).0, "beside others");
+    assert_eq!(bench.limiter.counts().spared.load(Relaxed), 6);
+    // It is no allowance: limits hold, and so do other blocks.
+    (0..2).for_each(|_| drop(bench.ask("d", &[("a", "partner"), ("plan", "partner")])));
+    assert!(bench.ask("d", &[("a", "partner"), ("plan", "partner")]).0);
+    let others = vec![spare(&[], "all", &partners), control("d", &[("a", "x")], Action::Block)];
+    let bench = single(others);
+    assert_eq!(bench.ask("d", &[("a", "x"), ("plan", "partner")]).1[0], BLOCKED);
+    assert!(!bench.ask("d", &[("a", "y"), ("plan", "partner")]).0);
 }
 
 #[test]

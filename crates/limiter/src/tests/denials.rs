@@ -3,7 +3,7 @@
 use futures_util::FutureExt;
 
 use super::*;
-use crate::top::Redaction;
+use crate::top::{self, Redaction, Top};
 use crate::{Denial, rule_id};
 use weir_common::entry::OwnedEntry;
 
@@ -61,7 +61,9 @@ fn a_denial_shows_the_first_descriptor_over_its_limit() {
         limit: Some("1 per minute".into()),
         control: None,
         retry_ms: Some(40_000),
+        policy: None,
         suppressed: 0,
+        is_sampled: true,
     };
     assert_eq!(waiting(&mut sample), Some(wanted));
 }
@@ -119,4 +121,27 @@ fn the_global_shadow_mode_denies_nothing() {
     sample.ask();
     assert!(!send(&bench, &[&[("none", "x")]]));
     assert_eq!(waiting(&mut sample), None);
+}
+
+#[test]
+fn the_first_denial_of_each_key_is_shown_without_being_asked_for() {
+    let Bench { rules, limiter, clock } = bench(crate::Options::default());
+    let options = top::Options { entries: 10, redact: Vec::new(), threads: 1, share: false };
+    let top = Arc::new(Top::new(options, clock.clone()));
+    let bench = Bench { rules, limiter: limiter.with_top(Some(top)), clock };
+    let mut sample = bench.limiter.denials().sample();
+    let mut shown = |users: &[&str]| {
+        assert!(users.iter().all(|user| send(&bench, &[&[("none", *user)]])));
+        let mut shown = Vec::new();
+        while let Some(denial) = sample.next().now_or_never() {
+            assert!(!denial.is_sampled);
+            shown.push(denial.entries[0].value.clone());
+        }
+        shown
+    };
+    assert_eq!(shown(&["eve", "eve", "ann", "eve", "bob", "ann"]), ["eve", "ann", "bob"]);
+    assert_eq!(shown(&["eve", "ann", "cid"]), ["cid"]);
+    // Nothing of what is admitted.
+    assert!(!send(&bench, &[&[("user", "ann")]]));
+    assert_eq!(sample.next().now_or_never(), None);
 }

@@ -77,6 +77,7 @@ impl Replica {
                         exact: false,
                         text: false,
                         action: Action::Limit { limit },
+                        except: Vec::new(),
                         until: None,
                         reason: String::new(),
                         by: String::new(),

@@ -2,6 +2,7 @@
 //! is one of them.
 
 use std::iter;
+use std::ptr;
 use std::sync::Arc;
 
 use super::{Child, MatcherNode, NodeFlags, Reserve, Wildcard};
@@ -129,6 +130,30 @@ impl MatcherNode {
         }
     }
 
+    /// Returns the child of an entry of a rule.
+    fn of_entry(&self, (key, value): Entry<'_>) -> Option<&Child> {
+        match value {
+            "" => self.named(key),
+            _ => self.named(&format!("{key}_{value}")),
+        }
+    }
+
+    /// Returns whether a descriptor that has `sent` among its entries may lead to a rule, and not past it.
+    pub(crate) fn may_lead_to(&self, rule: &Rule, sent: &[Entry<'_>]) -> bool {
+        let mut node = self;
+        for (key, value) in rule.entries() {
+            let Some(child) = node.of_entry((key, value)) else { return true };
+            // With several entries of a key, each may be any of them.
+            let is_only = rule.entries().filter(|(other, _)| *other == key).count() == 1;
+            let leads = |value| node.child(key, value).is_some_and(|it| ptr::eq(it.child, child));
+            if is_only && !sent.iter().all(|(other, value)| *other != key || leads(value)) {
+                return false;
+            }
+            node = &child.below;
+        }
+        true
+    }
+
     pub(crate) fn wildcards(&self) -> usize {
         self.wildcards.len()
     }
@@ -160,9 +185,8 @@ impl MatcherNode {
         entries: impl Iterator<Item = Entry<'e>>,
     ) -> Vec<bool> {
         let mut node = Some(self);
-        let shares = entries.map(|(key, value)| {
-            let text = if value.is_empty() { key.to_owned() } else { format!("{key}_{value}") };
-            let child = node.and_then(|node| node.named(&text));
+        let shares = entries.map(|entry| {
+            let child = node.and_then(|node| node.of_entry(entry));
             node = child.map(|child| &child.below);
             child.is_some_and(|child| child.flags.share_threshold)
         });

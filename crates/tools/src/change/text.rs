@@ -9,7 +9,7 @@ use weir_api::messages::{DeletedControl, ShownControl, WrittenControl};
 
 const MAX_RULES: usize = 10;
 
-/// Prints a control that was put, or would be. Warnings go to `err`.
+/// Prints a control that was put, or would be. Warnings go to `err`, those about the control first.
 pub(crate) fn print(
     written: &WrittenControl,
     is_dry_run: bool,
@@ -17,6 +17,7 @@ pub(crate) fn print(
     err: &mut dyn Write,
 ) -> io::Result<()> {
     let WrittenControl { control: ShownControl { control, left_ms }, rules, .. } = written;
+    written.warnings.iter().for_each(|warning| warn(err, warning));
     let would = if is_dry_run { " (dry run: nothing has changed)" } else { "" };
     line(out, &format!("{}{would}", control.id))?;
     line(out, &format!("  action:  {}", control.action))?;
@@ -39,7 +40,6 @@ pub(crate) fn print(
     if !written.shared {
         warn_of_others(if is_dry_run { "would change now" } else { "has changed" }, err);
     }
-    written.warnings.iter().for_each(|warning| warn(err, warning));
     Ok(())
 }
 
@@ -123,7 +123,7 @@ block-1
         assert!(out.starts_with(start) && out.contains("forever"), "{out}");
         let warnings: Vec<&str> = err.lines().collect();
         assert_eq!(warnings.len(), 3, "{err}");
-        for (warning, part) in std::iter::zip(warnings, ["controls.file", "replica", "no rule"]) {
+        for (warning, part) in std::iter::zip(warnings, ["no rule", "controls.file", "replica"]) {
             assert!(warning.starts_with("warning: ") && warning.contains(part), "{err}");
         }
     }

@@ -99,7 +99,7 @@ impl Row {
 
 /// Returns a denial in words; its entries if they are not those of the key.
 fn denial(denial: &Denial, key: &[OwnedEntry]) -> String {
-    let Denial { hits, rule, limit, control, retry_ms, entries, .. } = denial;
+    let Denial { hits, rule, limit, control, retry_ms, entries, policy, .. } = denial;
     let by = match (limit, rule, control) {
         (None, _, Some(control)) => control.clone(),
         (None, ..) => "its failure policy: the store did not answer".to_owned(),
@@ -107,12 +107,14 @@ fn denial(denial: &Denial, key: &[OwnedEntry]) -> String {
         (Some(limit), Some(rule), None) => format!("{rule}: {limit}"),
         (Some(limit), Some(rule), Some(control)) => format!("{rule}: {limit}, set by {control}"),
     };
+    let policy = policy.as_ref().map(|policy| format!(", by policy {policy}, as the store failed"));
+    let policy = policy.unwrap_or_default();
     let wait = retry_ms.map(|wait| format!("; retry in {}", rounded(wait))).unwrap_or_default();
     let entries = match entries == key {
         true => String::new(),
         false => format!(" for {}", crate::print::entries(entries)),
     };
-    format!("{} denied{entries} by {by}{wait}", counted(*hits, "hit"))
+    format!("{} denied{entries} by {by}{policy}{wait}", counted(*hits, "hit"))
 }
 
 fn change(change: &Value, domain: &str) -> String {
@@ -211,23 +213,16 @@ mod tests {
         let text = |rule: Option<&str>, limit: Option<&str>, control: Option<&str>, wait| {
             let [rule, limit, control] = [rule, limit, control].map(|text| text.map(str::to_owned));
             let (domain, entries) = ("shop".to_owned(), vec![entry("user", "ann")]);
-            let retry_ms = wait;
-            denial(
-                &Denial {
-                    domain,
-                    entries,
-                    cut: false,
-                    hits: 2,
-                    rule,
-                    rule_id: None,
-                    limit,
-                    control,
-                    retry_ms,
-                    suppressed: 0,
-                },
-                &key,
-            )
+            let (hits, retry_ms) = (2, wait);
+            Denial { domain, entries, hits, rule, limit, control, retry_ms, ..Denial::default() }
         };
+        let by_policy = Denial {
+            policy: Some("local".to_owned()),
+            ..text(Some("user"), Some("3 per day"), None, Some(1_000))
+        };
+        let wanted =
+            "2 hits denied by user: 3 per day, by policy local, as the store failed; retry in 1s";
+        assert_eq!(denial(&by_policy, &key), wanted);
         for (rule, limit, control, wait, wanted) in [
             (Some("user"), Some("3 per day"), None, Some(59_000), "user: 3 per day; retry in 59s"),
             (
@@ -241,7 +236,8 @@ mod tests {
             (Some("user"), None, Some("block-1"), Some(1_000), "block-1; retry in 1s"),
             (Some("user"), None, None, None, "its failure policy: the store did not answer"),
         ] {
-            assert_eq!(text(rule, limit, control, wait), format!("2 hits denied by {wanted}"));
+            let denied = denial(&text(rule, limit, control, wait), &key);
+            assert_eq!(denied, format!("2 hits denied by {wanted}"));
         }
     }
 

@@ -10,6 +10,9 @@ use weir_rules::truncate;
 
 const MAX_CHANGE_BYTES: usize = 2 << 10;
 
+/// What most denials have at most; a longer one counts as several.
+pub(super) const UNIT_BYTES: usize = 256;
+
 /// The members that are never cut: they are short.
 const KEPT: [&str; 3] = ["event", "number", "at"];
 
@@ -26,6 +29,8 @@ pub(super) struct Recent {
 #[derive(Debug)]
 struct Change {
     number: u64,
+    /// What it is the newest of; 0 if it is in a list of others.
+    key: u64,
     /// The id of the rule that it is about, if it is about one.
     rule: Option<u64>,
     json: Arc<str>,
@@ -41,12 +46,12 @@ impl Recent {
         if self.changes.len() >= self.max {
             self.changes.pop_front();
         }
-        self.changes.push_back(Change { number, rule: None, json: bounded(change) });
+        self.changes.push_back(Change { number, key: 0, rule: None, json: bounded(change) });
     }
 
     /// Adds a change of a rule to a sample of the last hour. The one whose neighbours are nearest makes room, so
     /// that many do not leave only the last minutes.
-    pub fn add_to_sample(&mut self, number: u64, rule: Option<u64>, change: Value) {
+    pub fn add_to_sample(&mut self, number: u64, rule: Option<u64>, json: Arc<str>) {
         self.changes.retain(|change| number.saturating_sub(change.number) < MAX_AGE);
         if self.changes.len() >= self.max {
             let numbers: Vec<u64> =
@@ -56,13 +61,34 @@ impl Recent {
             let nearest = gaps.enumerate().min_by_key(|(_, gap)| *gap);
             self.changes.remove(nearest.map_or(0, |(before, _)| before + 1));
         }
-        self.changes.push_back(Change { number, rule, json: bounded(change) });
+        self.changes.push_back(Change { number, key: 0, rule, json });
     }
 
-    /// Returns the changes, the oldest first; those of a rule if one is given.
-    pub fn list(&self, rule: Option<u64>) -> Vec<Arc<str>> {
-        let changes = self.changes.iter().filter(|change| rule.is_none() || change.rule == rule);
-        changes.map(|change| change.json.clone()).collect()
+    /// Puts a change in place of that of the same key. The oldest make room: those of its rule, if it has half of it.
+    pub fn replace(&mut self, number: u64, key: u64, rule: Option<u64>, json: Arc<str>) {
+        let change = Change { number, key, rule, json };
+        self.changes.retain(|other| other.key != key);
+        self.make_room(self.max / 2 - change.units(), |other| other.rule == rule);
+        self.make_room(self.max - change.units(), |_| true);
+        self.changes.push_back(change);
+    }
+
+    /// Removes the oldest of some changes until they have `max` units.
+    fn make_room(&mut self, max: usize, is_one: impl Fn(&Change) -> bool) {
+        let units = self.changes.iter().filter(|change| is_one(change)).map(Change::units);
+        let mut excess = units.sum::<usize>().saturating_sub(max);
+        self.changes.retain(|change| {
+            let goes = excess > 0 && is_one(change);
+            excess = excess.saturating_sub(if goes { change.units() } else { 0 });
+            !goes
+        });
+    }
+
+    /// Returns the changes with their numbers, the oldest first; those of a rule if one is given.
+    pub fn list(&self, rule: Option<u64>) -> impl Iterator<Item = (u64, Arc<str>)> {
+        let changes = self.changes.iter();
+        let changes = changes.filter(move |change| rule.is_none() || change.rule == rule);
+        changes.map(|change| (change.number, change.json.clone()))
     }
 
     /// Returns the changes after a number, with their numbers, the oldest first.
@@ -72,8 +98,14 @@ impl Recent {
     }
 }
 
+impl Change {
+    fn units(&self) -> usize {
+        self.json.len().div_ceil(UNIT_BYTES)
+    }
+}
+
 /// Renders a change in up to [`MAX_CHANGE_BYTES`]: cuts the texts and lists of a longer one, except [`KEPT`].
-fn bounded(mut event: Value) -> Arc<str> {
+pub(super) fn bounded(mut event: Value) -> Arc<str> {
     let mut json = event.to_string();
     let mut longest = MAX_CHANGE_BYTES / 4;
     while json.len() > MAX_CHANGE_BYTES && longest > 0 {
@@ -120,7 +152,7 @@ mod tests {
 
     /// The seconds of events, which are their texts.
     fn seconds(recent: &Recent) -> Vec<u64> {
-        recent.list(None).iter().map(|json| json.parse().unwrap()).collect()
+        recent.list(None).map(|(_, json)| json.parse().unwrap()).collect()
     }
 
     #[test]
@@ -137,7 +169,7 @@ mod tests {
         let mut recent = Recent::new(MAX);
         // Of two rules that take turns.
         let add = |recent: &mut Recent, second: u64| {
-            recent.add_to_sample(second * SECOND, Some(second % 2), json!(second));
+            recent.add_to_sample(second * SECOND, Some(second % 2), second.to_string().into());
         };
         (0..10_000).for_each(|second| add(&mut recent, second));
         let kept = seconds(&recent);
@@ -146,12 +178,32 @@ mod tests {
         assert!(kept[0] > 10_000 - 3_601 && kept[0] < 10_000 - 3_500, "{kept:?}");
         let widest = kept.windows(2).map(|two| two[1] - two[0]).max();
         assert!(widest < Some(80), "{kept:?}");
-        let of_one = recent.list(Some(1));
+        let of_one: Vec<_> = recent.list(Some(1)).map(|(_, json)| json).collect();
         let odd = kept.iter().filter(|second| *second % 2 == 1).map(u64::to_string);
         assert!(of_one.iter().map(|json| json.to_string()).eq(odd), "{of_one:?}");
         // Few of them are all kept.
         add(&mut recent, 20_000);
         assert_eq!(seconds(&recent), [20_000]);
+    }
+
+    #[test]
+    fn the_newest_of_each_key_is_kept_and_one_rule_has_half() {
+        const MAX: usize = 4_096;
+        let mut recent = Recent::new(MAX);
+        let json = |text: &str| Arc::<str>::from(text);
+        for (number, key) in [(1, 7), (2, 8), (3, 7)] {
+            recent.replace(number, key, Some(2), json(&number.to_string()));
+        }
+        assert_eq!(seconds(&recent), [2, 3]);
+        // A flood of another rule.
+        (10..20_000).for_each(|i| recent.replace(i, i, Some(1), json("0")));
+        let of_rule = |recent: &Recent, rule| recent.list(Some(rule)).count();
+        assert_eq!((of_rule(&recent, 1), of_rule(&recent, 2)), (MAX / 2, 2));
+        // Long ones are fewer.
+        let long = "x".repeat(MAX_CHANGE_BYTES);
+        (20_000..40_000).for_each(|i| recent.replace(i, i, Some(i % 3), json(&long)));
+        let bytes: usize = recent.list(None).map(|(_, json)| json.len()).sum();
+        assert_eq!(bytes, MAX * UNIT_BYTES);
     }
 
     #[test]

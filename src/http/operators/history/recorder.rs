@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -24,6 +24,9 @@ use weir_store::{Operations, Store};
 
 /// How long after the end of a second its counters are read: a timer and the clock may differ by a little.
 const MARGIN: Micros = 20_000;
+
+/// The least time between two looks at changed controls: there may be thousands.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Records until `closed` becomes true.
 pub async fn record<S: Store + Operations + 'static>(
@@ -55,7 +58,10 @@ impl<S: Store + Operations> Recorder<'_, S> {
         let Sources { limiter, controls, loader, log, .. } = self.sources;
         let mut denials = limiter.denials().sample();
         let mut reloads = loader.watch();
+        let (mut control_changes, mut looked) = (controls.subscribe(), Instant::now());
         let mut observer = Observer::default();
+        // What changes from now on is a change.
+        drop(observer.changed_controls(self.sources));
         denials.ask();
         let next = || sleep(until_next_second(controls.now()));
         // What happens meanwhile must not put it off.
@@ -72,10 +78,23 @@ impl<S: Store + Operations> Recorder<'_, S> {
                 }
                 Ok(reload) = reloads.recv() => log.add("reload", json!(reload)),
                 mut denial = denials.next() => {
-                    let denied = limiter.counts().over_limit.load(Relaxed);
-                    let more = denied.saturating_sub(self.denied);
-                    (self.denied, denial.suppressed) = (denied, more.saturating_sub(1));
-                    log.add_denial(denial.rule_id, json!(denial));
+                    if denial.is_sampled {
+                        let denied = limiter.counts().over_limit.load(Relaxed);
+                        let more = denied.saturating_sub(self.denied);
+                        (self.denied, denial.suppressed) = (denied, more.saturating_sub(1));
+                    }
+                    if let Some(policy) = denial.policy.as_mut().filter(|policy| policy.is_empty()) {
+                        let failures = StoreState::read(limiter.store()).status.failures;
+                        failures.map_or("", |failures| failures.on_failure).clone_into(policy);
+                    }
+                    log.add_denial(&denial);
+                }
+                // Not only at the next tick: a control may have ended until then, and someone may ask why.
+                Ok(()) = control_changes.changed(), if looked.elapsed() >= LOOK_INTERVAL => {
+                    looked = Instant::now();
+                    for details in observer.changed_controls(self.sources) {
+                        log.add("control", details);
+                    }
                 }
             }
         }
@@ -139,12 +158,9 @@ impl Observer {
         if self.was_connected.replace(is_connected).is_some_and(|was| was != is_connected) {
             changes.push(("store", store_changed(&store)));
         }
-        let (limiter, controls) = (&sources.limiter, &sources.controls);
-        let is_shared = limiter.store().shared_table().is_some();
-        let redaction = limiter.denials().redaction();
-        let changed = self.controls.look(controls, is_shared, &sources.log, redaction);
-        changes.extend(changed.into_iter().map(|details| ("control", details)));
-        let losses = controls.table_losses();
+        let changed = self.changed_controls(sources).into_iter();
+        changes.extend(changed.map(|details| ("control", details)));
+        let losses = sources.controls.table_losses();
         if losses > std::mem::replace(&mut self.losses, losses) {
             changes.push(("emptied", json!({})));
         }
@@ -159,6 +175,13 @@ impl Observer {
             changes.push(("problems", json!({ "problems": self.problems })));
         }
         changes
+    }
+
+    /// Returns the details of the controls that have changed since the last look.
+    fn changed_controls<S: Store + Operations>(&mut self, sources: &Sources<S>) -> Vec<Value> {
+        let Sources { limiter, controls, log, .. } = sources;
+        let is_shared = limiter.store().shared_table().is_some();
+        self.controls.look(controls, is_shared, log, limiter.denials().redaction())
     }
 }
 

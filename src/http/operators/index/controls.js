@@ -59,7 +59,7 @@ function listControls(body, shown) {
 function makeControl(control) {
   const { id, domain, entries, exact, action, until, reason, by, at } = control;
   const row = make('tr', '');
-  const key = rowHead(keyElement(domain, entries), exact ? ' exactly' : null, isTextOfNetwork(control) ? ' as a text' : null, make('span', 'note', code(id)));
+  const key = rowHead(keyElement(domain, entries), exceptText(control), exact ? ' exactly' : null, isTextOfNetwork(control) ? ' as a text' : null, make('span', 'note', code(id)));
   row.left = make('span', '');
   const ends = labelled('', 'Ends', make('span', '', row.left, until === null ? null : make('span', 'note word', moment(until))));
   const why = labelled('', 'Reason', make('span', '', reason ? shortened(reason, 120, 40) : '–', make('span', 'note', `${by ? `${shortened(by)}, ` : ''}${moment(at)}`)));
@@ -93,7 +93,7 @@ const removal = {
     const about = [reason && shortened(reason, 120, 40), by && `by ${shortened(by)}`].filter(Boolean).join(', ');
     byId('removal-h').textContent = `Remove this ${control.action}?`;
     byId('removal-text').replaceChildren(
-      make('p', `summary ${control.action}`, keyElement(domain, entries), about ? make('span', 'note', ` ${about}`) : null),
+      make('p', `summary ${control.action}`, keyElement(domain, entries), exceptText(control), about ? make('span', 'note', ` ${about}`) : null),
       make('p', 'hint', 'The rules decide about its requests again, on all replicas that share controls.'));
     byId('removal-error').textContent = '';
     openDialog(byId('removal'));

@@ -110,6 +110,7 @@ const editor = {
       by: byId('by').value.trim(),
     };
     if (!byId('text-field').hidden) body.text = byId('text').checked;
+    if (action !== 'block') delete body.except;
     const lasts = byId('lasts').value;
     if (lasts === 'until') body.until = byId('until').value && new Date(byId('until').value).toISOString().replace('.000', '');
     else body.for = lasts === 'forever' ? lasts : `${byId('for').value}${lasts}`;
@@ -201,7 +202,7 @@ const editor = {
     const everything = entries.length === 0;
     const parts = [make('p', `summary lead ${action}`, make('b', '', { block: 'Block ', allow: 'Allow ', limit: 'Limit ' }[action]),
       everything ? 'everything of ' : exact ? 'exactly ' : '', keyElement(domain, entries),
-      isTextOfNetwork(control) ? ' as a text' : '', action === 'limit' ? ` ${changeText(control.limit)}` : '', ` ${ends}.`)];
+      exceptText(control) ?? '', isTextOfNetwork(control) ? ' as a text' : '', action === 'limit' ? ` ${changeText(control.limit)}` : '', ` ${ends}.`)];
     if (action === 'allow' && control.count === false) parts.push(make('p', '', 'Its hits are not counted.'));
     if (warnings.length) parts.push(make('ul', 'warned', ...warnings.map(warning => make('li', '', sentence(shortened(warning, 300, 50))))));
     const saysSo = warnings.some(warning => warning.startsWith('it replaces'));

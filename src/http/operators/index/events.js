@@ -91,7 +91,7 @@ function controlRow({ at, number: id, change, who, before, after, count }) {
   const control = after ?? before;
   const old = before && after ? controlTexts(before) : null;
   const notes = old ? controlTexts(after).flatMap((text, i) => (text === old[i] ? [] : [`now ${text}, before ${old[i]}`])) : controlTexts(control).slice(1);
-  const texts = [`${actionText(control)} `, keyElement(control.domain, control.entries), who ? ` by ${shortened(who)}` : ''];
+  const texts = [`${actionText(control)} `, keyElement(control.domain, control.entries), exceptText(control) ?? '', who ? ` by ${shortened(who)}` : ''];
   return changeRow(time, id, change, ...texts, make('span', 'note', notes.join('; ')));
 }
 

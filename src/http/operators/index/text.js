@@ -79,6 +79,9 @@ function keyElement(domain, entries) {
   return element;
 }
 
+/** Whom a block spares: ` except plan=partner`; null for nobody. */
+const exceptText = ({ except = [] }) => (except.length ? ` except ${except.map(({ key, value }) => shortened(`${key}=${value}`)).join(', ')}` : null);
+
 /** A limit in short: `10 per minute, gcra, burst 20`. */
 function limitText(limit) {
   const { requests_per_unit: n, unit, unit_multiplier: times, algorithm, burst, name } = limit;

@@ -86,6 +86,7 @@ impl Bench {
             exact: false,
             text: false,
             action: Action::Allow { count },
+            except: Vec::new(),
             until: None,
             reason: String::new(),
             by: String::new(),

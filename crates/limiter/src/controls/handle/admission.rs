@@ -59,8 +59,10 @@ pub(super) fn effects_on_others(
     limits: &LimitControls,
     control: &Control,
 ) -> Vec<String> {
-    let is_other =
-        |old: &&Arc<Control>| old.action != control.action || match_of(old) != match_of(control);
+    let is_other = |old: &&Arc<Control>| {
+        let is_same = old.action == control.action && old.except == control.except;
+        !is_same || match_of(old) != match_of(control)
+    };
     let replaced = set.get(&control.id).filter(is_other);
     let mut warnings: Vec<String> = replaced
         .map(|old| format!("it replaces {}: {} {}", old.id, old.action, old.match_text()))
@@ -157,7 +159,7 @@ pub(super) fn check(
 /// Returns a warning for each name that no rule has. None is an error: a control may match without a rule.
 pub(super) fn unknown_names(control: &Control, rules: &RuleSet) -> Vec<String> {
     let is_any_domain = control.domain == "*";
-    if is_any_domain && control.entries.is_empty() {
+    if is_any_domain && control.entries.is_empty() && control.except.is_empty() {
         return Vec::new();
     }
     if rules.domains() == 0 {
@@ -169,9 +171,9 @@ pub(super) fn unknown_names(control: &Control, rules: &RuleSet) -> Vec<String> {
         let near = rules.nearest_domain(&control.domain, &mut suggester);
         return vec![unknown("domain", &control.domain, near, "no rule has it")];
     }
-    let entries = control.entries.iter().enumerate();
-    let keys = entries.filter(|(at, entry)| {
-        let is_new = control.entries.iter().take(*at).all(|earlier| earlier.key != entry.key);
+    let all = || control.entries.iter().chain(&control.except);
+    let keys = all().enumerate().filter(|(at, entry)| {
+        let is_new = all().take(*at).all(|earlier| earlier.key != entry.key);
         is_new && !rules.has_key(domain, &entry.key)
     });
     let place = if is_any_domain { "no rule has it" } else { "no rule of the domain has it" };
@@ -184,7 +186,8 @@ pub(super) fn unknown_names(control: &Control, rules: &RuleSet) -> Vec<String> {
 
 /// Returns a warning for each value that is written as a network and is none. It matches as a text.
 pub(super) fn not_networks(control: &Control) -> Vec<String> {
-    let values = control.entries.iter().map(|entry| &*entry.value).filter(|_| !control.text);
+    let entries = control.entries.iter().chain(&control.except);
+    let values = entries.map(|entry| &*entry.value).filter(|_| !control.text);
     let why = |value: &str| match Network::parse(value).err()? {
         NetworkError::Invalid(_) => None,
         NetworkError::PrefixTooLong { max, .. } => {

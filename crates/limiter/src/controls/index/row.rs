@@ -10,6 +10,7 @@ use crate::controls::changes::{age, end};
 use crate::controls::pattern::{Pattern, Vagueness};
 use crate::controls::plans::ChangedPlans;
 use crate::controls::{Action, Control};
+use crate::request::Descriptor;
 use weir_common::entry::{Entry, OwnedEntry};
 use weir_common::glob::Glob;
 use weir_common::network::Network;
@@ -35,6 +36,7 @@ pub(in crate::controls) struct Row {
     /// The plans of rules with its changes of limits, if it changes any.
     pub plans: ChangedPlans,
     pub patterns: Box<[Pattern]>,
+    excepted: Box<[Pattern]>,
     specificity: Specificity,
     /// The position of the entry by which it is found; none if all values have a `*`.
     pub found_by: Option<usize>,
@@ -43,8 +45,9 @@ pub(in crate::controls) struct Row {
 impl Row {
     /// Makes the row of a control. `newest` is the newest of those that match the same, if it changes limits.
     pub fn new(control: Arc<Control>, newest: Arc<Control>, plans: ChangedPlans) -> Row {
-        let (patterns, specificity) = (control.patterns().collect(), specificity(&control));
-        Row { control, newest, plans, patterns, specificity, found_by: None }
+        let (patterns, excepted) = (control.patterns().collect(), control.excepted().collect());
+        let specificity = specificity(&control);
+        Row { control, newest, plans, patterns, excepted, specificity, found_by: None }
     }
 
     /// Returns the place of the row's control among controls that match the same descriptor.
@@ -68,6 +71,12 @@ impl Row {
 
     pub fn matches(&self, domain: &str, entries: &[Entry<'_>]) -> bool {
         self.control.matches_by(&self.patterns, domain, entries)
+    }
+
+    /// Returns whether the control spares a request of these descriptors.
+    pub fn spares(&self, descriptors: &[Descriptor<'_>]) -> bool {
+        !self.excepted.is_empty()
+            && descriptors.iter().any(|sent| self.control.spares(&self.excepted, sent.entries))
     }
 }
 

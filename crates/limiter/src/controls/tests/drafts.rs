@@ -18,6 +18,7 @@ fn a_body_is_read() {
         action: Action::Limit {
             limit: LimitChange { n: 10, burst: Some(20), name: "fast".into(), rate: None },
         },
+        except: Vec::new(),
         duration: Some("1m".into()),
         until: None,
         reason: "launch".into(),
@@ -62,6 +63,26 @@ fn an_invalid_body_says_what_to_write() {
             "repeated",
             "once",
         ),
+        (
+            r#"{"domain":"d","entries":[{"key":"*","value":"*"}],"action":"block"}"#,
+            "the key `*` matches nothing",
+            "no entries (in a command '*') for the whole domain",
+        ),
+        (
+            r#"{"domain":"d","entries":[],"action":"allow","except":[{"key":"a","value":"b"}]}"#,
+            "`except` without the action `block`",
+            "leave it out",
+        ),
+        (
+            r#"{"domain":"d","entries":[],"action":"block","except":[{"key":"a"}]}"#,
+            "missing field `value`",
+            "write for instance {",
+        ),
+        (
+            r#"{"domain":"d","entries":[],"action":"block","except":[{"key":"*","value":"b"}]}"#,
+            "the key `*` matches nothing",
+            "write a key",
+        ),
     ] {
         let actual = Draft::read(body.as_bytes(), None).unwrap_err();
         assert!(actual.error.contains(error) && actual.help.contains(help), "{body}: {actual:?}");
@@ -88,6 +109,22 @@ fn json_has_all_of_a_control() {
         assert!(json.contains(r#""until":"2023-11-15T12:00:00.000001Z""#), "{json}");
         assert_eq!(serde_json::from_str::<Control>(&json).unwrap(), control);
     }
+}
+
+#[test]
+fn whom_a_block_spares_is_kept_and_ignored_by_earlier_versions() {
+    let mut block = control(Action::Block, &[]);
+    let without = serde_json::to_string(&block).unwrap();
+    assert!(!without.contains("except"), "{without}");
+    block.except = vec![entry("plan", "partner"), entry("ip", "10.0.0.0/8")];
+    block.text = true;
+    let json = serde_json::to_string(&block).unwrap();
+    assert_eq!(serde_json::from_str::<Control>(&json).unwrap(), block);
+    assert_eq!(block.match_text(), "d except plan=partner, ip=10.0.0.0/8");
+    // To a version that does not know the member it is a block of all.
+    let unknown = Row::read(&block.id, &json.replace("except", "later")).unwrap();
+    block.except.clear();
+    assert_eq!(unknown.control().map(|control| &**control), Some(&block));
 }
 
 #[test]

@@ -52,6 +52,27 @@ async fn controls_survive_a_restart_in_a_file() {
     assert!(names.into_iter().eq(["controls.json", "controls.json.copy"]));
 }
 
+#[tokio::test]
+async fn whom_a_block_spares_survives_a_restart_and_a_new_block_of_the_same_replaces_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("controls.json");
+    let all =
+        |except: &str| draft(&format!(r#"{{"domain":"d","entries":[],"action":"block"{except}}}"#));
+    let process = Process::new(options(&path));
+    let force = PutOptions { force: true, ..PutOptions::default() };
+    let spares = all(r#","except":[{"key":"usr","value":"10.0.0.1/8"}]"#);
+    let spared = process.controls.put(None, spares, force).await.unwrap();
+    let [unknown, network] = &spared.warnings[..] else { panic!("{:?}", spared.warnings) };
+    assert!(unknown.contains("unknown key 'usr': did you mean 'user'?"), "{unknown}");
+    assert!(network.contains("10.0.0.0/8"), "{network}");
+    assert_eq!(Process::new(options(&path)).controls.list()[0].except, spared.control.except);
+    let replaced = process.controls.put(None, all(""), force).await.unwrap();
+    assert_eq!(replaced.control.id, spared.control.id);
+    let warning = format!("it replaces {}: block d except usr=10.0.0.1/8", spared.control.id);
+    assert_eq!(replaced.warnings, [warning]);
+    assert_eq!(process.controls.list().len(), 1);
+}
+
 /// Returns how many files an operator has to look at.
 fn damaged(process: &Process) -> usize {
     process.controls.damaged_files().count()

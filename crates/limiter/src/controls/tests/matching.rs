@@ -81,7 +81,8 @@ prop_compose! {
     ) -> Control {
         let entries = entries.into_iter().map(OwnedEntry::from).collect();
         let (reason, by, domain) = (String::new(), String::new(), domain.to_owned());
-        Control { id: String::new(), domain, entries, exact, text, action, until, reason, by, at }
+        let except = Vec::new();
+        Control { id: String::new(), domain, entries, exact, text, action, except, until, reason, by, at }
     }
 }
 

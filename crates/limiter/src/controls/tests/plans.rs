@@ -32,13 +32,13 @@ descriptors:
   - key: bytes
     rate_limit: {unit: day, requests_per_unit: 10, algorithm: sliding_log}
   - key: remote_address
-    value: 10.1.2.3
+    network: 10.1.2.3
     rate_limit: {unit: day, requests_per_unit: 5}
   - key: remote_address
-    value: 10.1.0.0/16
+    network: 10.1.0.0/16
     rate_limit: {unit: day, requests_per_unit: 5}
   - key: partner
-    value: '@partners.txt'
+    values: [acme, 'a*']
     rate_limit: {unit: day, requests_per_unit: 5}
 ";
 
@@ -55,6 +55,56 @@ fn rules_by_key() -> RulesByKey {
     RulesByKey::new(Arc::new(rule_set(RULES)), u64::MAX)
 }
 
+const SPECIFIC: &str = "domain: d
+descriptors:
+  - key: user
+    rate_limits: [{name: fast, rate: 5/m}, {name: slow, rate: 50/d}]
+    descriptors: [{key: path, rate: 5/s}]
+  - {key: user, value: ann, rate: 10/m}
+  - {key: user, value: 'b*', rate: 10/m}
+  - {key: user, values: [bob, eve], rate: 10/m}
+  - {key: ip, rate: 5/m}
+  - {key: ip, network: 10.0.0.0/8, rate: 10/m}
+  - {key: a, descriptors: [{key: a, rate: 1/m}, {key: a, value: x, rate: 1/m}]}
+";
+
+#[test]
+fn rules_that_the_entries_lead_past_are_not_found() {
+    let rules = RulesByKey::new(Arc::new(rule_set(SPECIFIC)), u64::MAX);
+    let of = |entries: &[(&str, &str)]| matched(&rules, &control(limit(9, None, ""), entries));
+    assert_eq!(of(&[("user", "ann")]), ["d.user_ann"]);
+    assert_eq!(of(&[("user", "bill")]), ["d.user_b*"]);
+    assert_eq!(of(&[("user", "bob")]), ["d.user_@values"]);
+    assert_eq!(of(&[("user", "zoe")]), ["d.user", "d.user.path"]);
+    assert_eq!(of(&[("user", "zoe"), ("path", "/")]), ["d.user.path"]);
+    assert_eq!(of(&[("user", "ann"), ("path", "/")]), [""; 0]);
+    // A value with a `*` has many values, of which some lead to each.
+    assert_eq!(of(&[("user", "*")]).len(), 5);
+    assert_eq!(of(&[("ip", "10.1.2.3")]), ["d.ip_10.0.0.0/8"]);
+    assert_eq!(of(&[("ip", "11.1.2.3")]), ["d.ip"]);
+    // It may be the value of either entry.
+    assert_eq!(of(&[("a", "x")]), ["d.a.a", "d.a.a_x"]);
+}
+
+#[tokio::test]
+async fn a_limit_says_nothing_of_rules_that_it_cannot_change() {
+    let process = Process::new(Options::default());
+    process.active.set_rules(Arc::new(rule_set(SPECIFIC)));
+    let of = |user: &str, name: &str| {
+        let entries = format!(r#"[{{"key":"user","value":"{user}"}}]"#);
+        let change = format!(r#"{{"n":9,"name":"{name}"}}"#);
+        draft(&format!(r#"{{"domain":"d","entries":{entries},"action":"limit","limit":{change}}}"#))
+    };
+    let ann = process.put(of("ann", "")).await;
+    assert_eq!((&*ann.rules, &*ann.warnings), (&["d.user_ann".to_owned()][..], &[][..]));
+    // The rule that it is meant for has no such limit, but another one has.
+    let named = process.controls.put(None, of("ann", "fast"), PutOptions::default());
+    let error = named.await.unwrap_err().error;
+    assert!(error.starts_with("the limit does not fit the rule d.user_ann: "), "{error}");
+    let zoe = process.put(of("zoe", "")).await.warnings;
+    assert!(zoe.len() == 1 && zoe[0].starts_with("d.user stays as it is: "), "{zoe:?}");
+}
+
 #[test]
 fn the_rules_that_may_match_too_are_found() {
     let rules = rules_by_key();
@@ -68,7 +118,7 @@ fn the_rules_that_may_match_too_are_found() {
     assert_eq!(of(&[("tenant_big", "one")]), ["d.tenant_big_one"]);
     assert_eq!(of(&[("unknown", "x")]), [""; 0]);
     // A list has this value, too, and may contain any text.
-    assert_eq!(of(&[("partner", "acme")]), ["d.partner_@partners.txt"]);
+    assert_eq!(of(&[("partner", "acme")]), ["d.partner_@values"]);
     assert_eq!(of(&[]).len(), 8);
     let network = control(Action::Block, &[("remote_address", "10.0.0.0/8")]);
     let address = ["d.remote_address_10.1.2.3", "d.remote_address_10.1.0.0/16"];
@@ -79,7 +129,7 @@ fn the_rules_that_may_match_too_are_found() {
     assert_eq!(of(&[("remote_address", "10.1.2.4")]), address[1..]);
     assert_eq!(of(&[("remote_address", "10.1.128.0/17")]), address[1..]);
     assert_eq!(of(&[("remote_address", "[10.1.2.3]:80")]), [""; 0]);
-    assert_eq!(of(&[("remote_address", "10.1.2.3:80")]), address);
+    assert_eq!(of(&[("remote_address", "10.1.2.3:80")]), address[..1]);
     assert_eq!(of(&[("remote_address", "11.1.2.4")]), [""; 0]);
     let elsewhere = Control { domain: "e".into(), ..control(Action::Block, &[("user", "ann")]) };
     assert_eq!(matched(&rules, &elsewhere), [""; 0]);
@@ -146,7 +196,8 @@ fn a_rule_keeps_limits_that_a_change_does_not_fit() {
 fn numbers(active: &ActiveRules, entries: &[(&str, &str)], plan: &Arc<Plan>) -> Option<Vec<u32>> {
     let snapshot = active.load();
     let controls = ActiveView::from(&**snapshot.as_ref().unwrap()).controls?;
-    match controls.find("d", entries, Some(plan), false)? {
+    let request = Request { domain: "d", ..Default::default() };
+    match controls.find(&request, entries, Some(plan), false).0? {
         Effect::Limit { plan, .. } => {
             Some(plan.limits().iter().map(|limit| limit.requests_per_unit).collect())
         }

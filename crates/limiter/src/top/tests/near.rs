@@ -61,12 +61,12 @@ fn each_limit_of_a_key_has_a_row() {
 fn threads_agree_on_the_last_admission() {
     let (top, clock) = top(10, 2);
     let on = |thread: usize, used| {
-        let Aligned(lists) = &top.lists[thread];
+        let lists = &top.lists[thread];
         let (limit, n, reset_after) = (0, 10, SECOND);
         let limit = NearAdmission { limit, name: "", unnamed: None, used, n, reset_after };
         let (domain, entries, outcome) = ("d", &[("user", "a")], Outcome::Admitted(&[limit]));
         let recorded = Recorded { domain, entries, rule: "", hits: 1, outcome };
-        top.record_in(&mut lists.lock(), &recorded);
+        top.record_in(lists, &recorded);
         clock.advance(1_000);
     };
     on(0, 8);

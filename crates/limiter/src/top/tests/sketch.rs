@@ -15,7 +15,7 @@ proptest! {
         let (top, _) = top(entries, 3);
         for (thread, user, hits) in stream {
             // As that thread would.
-            let Aligned(lists) = &top.lists[thread];
+            let lists = &top.lists[thread];
             let user = user.to_string();
             let recorded = Recorded {
                 domain: "d",
@@ -24,7 +24,7 @@ proptest! {
                 hits,
                 outcome: Outcome::Denied,
             };
-            top.record_in(&mut lists.lock(), &recorded);
+            top.record_in(lists, &recorded);
             *exact.entry(user).or_default() += hits;
         }
         for by in [By::Hits, By::Denied] {

@@ -125,11 +125,11 @@ proptest! {
         for (number, step) in steps.into_iter().enumerate() {
             match step {
                 Step::Hit(name, count, thread) => {
-                    let (name, Aligned(lists)) = (name.to_string(), &top.lists[thread]);
+                    let (name, lists) = (name.to_string(), &top.lists[thread]);
                     let (domain, entries) = ("d", &[("user", name.as_str())][..]);
                     let outcome = Outcome::Denied;
                     let recorded = Recorded { domain, entries, rule: "user", hits: count, outcome };
-                    top.record_in(&mut lists.lock(), &recorded);
+                    top.record_in(lists, &recorded);
                     hits.push((clock.monotonic(), name, count));
                 }
                 Step::Pass(seconds) => {
