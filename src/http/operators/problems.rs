@@ -10,9 +10,10 @@ use super::store_state::StoreState;
 use super::store_watch::{Counted, Failing, Severity, WINDOW};
 use crate::net::tls::CertificateProblem;
 use crate::rule_sources::loader::{Loader, Rejected, StreamLost};
+use weir_common::duration::{exact, rounded};
 use weir_common::settled_files::Unsettled;
 use weir_limit::{Micros, SECOND};
-use weir_store::{Store, StoreError};
+use weir_store::{Late, Store, StoreError};
 
 /// The kinds whose text has an error of a store, a disk or a server: the next one is the same problem. The page has
 /// them too.
@@ -171,16 +172,25 @@ fn store_problem(store: &StoreState, failing: Failing) -> Problem {
 }
 
 /// Returns why no charge reaches the store, in words; none if some do.
-fn cause(store: &StoreState) -> Option<String> {
+pub(super) fn cause(store: &StoreState) -> Option<String> {
     if store.is_connected {
         return None;
     }
-    let down = store.status.backends.iter().find_map(|backend| backend.down_because);
-    Some(match down {
-        None | Some(StoreError::Unavailable | StoreError::TimedOut) => {
-            format!("{} does not answer", name(store))
+    let name = name(store);
+    let down = store.status.backends.iter().find(|backend| backend.down_because.is_some());
+    Some(match down.map(|backend| (backend.late, backend.down_because)) {
+        Some((Some(Late { after: Some(after), slow_after }), _)) => format!(
+            "{name} answers in {}, later than store.redis.slow_after allows ({})",
+            rounded(u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
+            exact(slow_after)
+        ),
+        Some((Some(Late { after: None, slow_after }), _)) => {
+            format!("{name} does not answer within store.redis.slow_after ({})", exact(slow_after))
         }
-        Some(error) => named(store, error),
+        None | Some((None, None | Some(StoreError::Unavailable | StoreError::TimedOut))) => {
+            format!("{name} does not answer")
+        }
+        Some((None, Some(error))) => named(store, error),
     })
 }
 

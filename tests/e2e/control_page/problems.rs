@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::support::redis::Server;
+use crate::support::redis::proxy::Proxy;
 use crate::support::wait_for;
 use crate::support::weir::Setup;
 
@@ -136,5 +137,29 @@ fn a_store_out_of_reach_is_the_headline_in_the_words_of_the_log_and_the_status()
     });
     page.weir.has_said("store problem is over");
     page.wait_for("!document.querySelector('#problems').checkVisibility()");
+    page.check();
+}
+
+#[test]
+fn a_store_that_is_far_away_is_too_slow_and_not_dead() {
+    let redis = Server::start();
+    let proxy = Proxy::start(redis.port());
+    let setup = serving(RULES).env("REDIS_URL", format!("127.0.0.1:{}", proxy.port()));
+    let weir = setup.env("WEIR__STORE__REDIS__SLOW_AFTER", "20ms").start();
+    let Some(mut page) = Page::open(weir, DESK) else { return };
+    page.wait_until_live();
+    proxy.delay(Duration::from_millis(80));
+    page.wait_for(
+        "/^Redis answers in [0-9]+ms, later than store.redis.slow_after allows \\(20ms\\): policy error answers requests, since /.test(document.querySelector('#problem-rows li')?.textContent)",
+    );
+    assert_eq!(page.text("#store-state"), "too slow");
+    let events = page.text("#change-rows");
+    assert!(
+        events.contains("Redis answers in ") || events.contains("within store.redis.slow_after"),
+        "{events}"
+    );
+    assert!(!page.text("body").contains("does not answer,"), "{}", page.text("body"));
+    proxy.resume();
+    page.wait_for("document.querySelector('#store-state').textContent == 'up'");
     page.check();
 }
