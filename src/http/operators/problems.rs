@@ -13,6 +13,7 @@ use crate::rule_sources::loader::{Loader, Rejected, StreamLost};
 use weir_common::duration::{exact, rounded};
 use weir_common::settled_files::Unsettled;
 use weir_limit::{Micros, SECOND};
+use weir_limiter::controls::Unkept;
 use weir_store::{Late, Store, StoreError};
 
 /// The kinds whose text has an error of a store, a disk or a server: the next one is the same problem. The page has
@@ -97,6 +98,11 @@ pub(super) fn problems<S: Store>(sources: &Sources<S>, store: &StoreState) -> Ve
                     delete what was kept of it";
         let file = Some(file.display().to_string());
         problems.push(Problem { file, ..Problem::new("controls", text.to_owned(), None) });
+    }
+    if let Some(Unkept { error, since }) = controls.unkept() {
+        let text = format!("controls are not kept: a restart loses the latest changes: {error}");
+        let problem = Problem::new("controls", text, time(since));
+        problems.push(Problem { severity: Severity::Warning, ..problem });
     }
     for CertificateProblem { text, file, since } in identities.problems(now) {
         let since = Timestamp::from_second(since).ok();

@@ -163,3 +163,38 @@ fn a_store_that_is_far_away_is_too_slow_and_not_dead() {
     page.wait_for("document.querySelector('#store-state').textContent == 'up'");
     page.check();
 }
+
+#[test]
+fn controls_that_cannot_be_kept_are_a_line_with_the_cause_until_they_can() {
+    let setup = serving(RULES);
+    let directory = setup.path("away");
+    let weir = setup.env("WEIR__CONTROLS__FILE", directory.join("controls.json")).start();
+    let metric = "weir_controls_unkept";
+    assert_eq!(weir.metric(metric), 0);
+    let block = |user: &str| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_weir"));
+        let server = format!("http://{}", weir.debug);
+        command.args(["block", "-d", "shop", &format!("user={user}"), "--for", "1h"]);
+        let ran = command.env_clear().env("WEIR_SERVER", server).output().expect("weir runs");
+        String::from_utf8(ran.stderr).expect("text")
+    };
+    let err = block("ann");
+    let cause = format!(
+        "controls.file {}/controls.json cannot be written: No such file or directory",
+        directory.display()
+    );
+    let wanted = format!("warning: not kept: it ends when weir restarts: {cause}");
+    assert!(err.starts_with(&wanted) && !err.contains("unless controls"), "{err}");
+    assert_eq!(weir.metric(metric), 1);
+    let Some(mut page) = Page::open(weir, DESK) else { return };
+    page.wait_for("document.querySelector('#problem-rows li')");
+    let line = page.text("#problem-rows li");
+    let wanted = "Controls are not kept: a restart loses the latest changes: controls.file /";
+    assert!(line.starts_with(wanted), "{line}");
+    assert!(line.contains(" cannot be written: No such file or directory"), "{line}");
+    std::fs::create_dir(&directory).unwrap();
+    page.wait_for("!document.querySelector('#problems').checkVisibility()");
+    assert_eq!(page.weir.metric(metric), 0);
+    page.weir.has_said("controls are kept again");
+    page.check();
+}

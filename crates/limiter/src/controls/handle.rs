@@ -76,10 +76,19 @@ pub struct Written {
     pub shared: bool,
     /// Whether the change outlives this process.
     pub kept: bool,
+    /// Why the file that would keep it cannot be written.
+    pub not_kept_because: Option<String>,
     /// The names of rules whose descriptors the control may match.
     pub rules: Vec<String>,
     /// What the operator may not expect.
     pub warnings: Vec<String>,
+}
+
+/// Why the file of controls lacks changes, and since when.
+#[derive(Clone, Debug)]
+pub struct Unkept {
+    pub error: String,
+    pub since: Micros,
 }
 
 /// The controls of this process.
@@ -104,6 +113,8 @@ pub struct Controls {
     /// Held while the file is written.
     file: Option<Arc<tokio::sync::Mutex<ControlFile>>>,
     file_log: Throttle,
+    /// Set while the file cannot be written.
+    unkept: Mutex<Option<Unkept>>,
     /// The files of controls that were damaged, as they were kept.
     damaged: Vec<PathBuf>,
 }
@@ -139,6 +150,7 @@ impl Controls {
             on_change: Box::new(on_change),
             file: None,
             file_log: Throttle::new(LOG_INTERVAL),
+            unkept: Mutex::default(),
             damaged: Vec::new(),
         };
         controls.read_file();
@@ -221,11 +233,12 @@ impl Controls {
         let (shared, kept) = match options.dry_run {
             true => {
                 let shared = self.would_share();
-                (shared, shared || self.options.file.is_some())
+                (shared, shared || self.options.file.is_some() && self.unkept().is_none())
             }
             false => self.share_and_keep(&control.id, control.at).await,
         };
-        Ok(Written { control, shared, kept, rules: matches.rules, warnings })
+        let not_kept_because = self.not_kept_because(kept);
+        Ok(Written { control, shared, kept, not_kept_because, rules: matches.rules, warnings })
     }
 
     /// Deletes a control.
@@ -244,8 +257,9 @@ impl Controls {
         };
         self.activate().await;
         let (shared, kept) = self.share_and_keep(id, at).await;
-        let control = (*control).clone();
-        Ok(Written { control, shared, kept, rules: Vec::new(), warnings: Vec::new() })
+        let (control, not_kept_because) = ((*control).clone(), self.not_kept_because(kept));
+        let (rules, warnings) = Default::default();
+        Ok(Written { control, shared, kept, not_kept_because, rules, warnings })
     }
 
     /// Gives a new control its end. Returns which rules it matches, too.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::Controls;
+use super::{Controls, Unkept};
 use crate::controls::file::{self, ControlFile, Found};
 use crate::controls::set::Merged;
 use weir_common::threads::run_blocking;
@@ -68,6 +68,15 @@ impl Controls {
         self.damaged.iter().filter(|path| path.try_exists().unwrap_or(true))
     }
 
+    /// Returns why the file lacks changes; none if it has all, or there is none.
+    pub fn unkept(&self) -> Option<Unkept> {
+        self.unkept.lock().clone()
+    }
+
+    pub(super) fn not_kept_because(&self, kept: bool) -> Option<String> {
+        self.unkept().filter(|_| !kept).map(|unkept| unkept.error)
+    }
+
     /// Writes what the file lacks. Returns whether there is a file, and it has the controls as they are now.
     pub(super) async fn write_file(&self) -> bool {
         let Some(file) = &self.file else {
@@ -81,12 +90,21 @@ impl Controls {
         }
         let write = move || file.write().map_err(|error| (file.path().to_owned(), error));
         match run_blocking(write).await {
-            Ok(Ok(())) => true,
+            Ok(Ok(())) => {
+                if self.unkept.lock().take().is_some() {
+                    tracing::info!("controls are kept again");
+                }
+                true
+            }
             Ok(Err((path, error))) => {
+                let path = path.display();
                 if let Some(suppressed) = self.file_log.pass() {
-                    let path = path.display();
                     tracing::error!(%path, %error, suppressed, "controls are not kept");
                 }
+                let mut unkept = self.unkept.lock();
+                let since = unkept.as_ref().map_or_else(|| self.now(), |unkept| unkept.since);
+                let error = format!("controls.file {path} cannot be written: {error}");
+                *unkept = Some(Unkept { error, since });
                 false
             }
             Err(_) => false,
