@@ -30,7 +30,7 @@ use self::local::LeaseCharge;
 pub use self::operations::{
     BackendStatus, FailureStatus, Late, Operations, SavedStatus, StoreStatus,
 };
-pub use self::shared::{RowChange, SharedTable, TableError, TableVersion, TableWritten};
+pub use self::shared::{RowChange, SharedTable, TableError, TableRow, TableVersion, TableWritten};
 pub use self::states::{StateKey, States};
 pub use weir_common::entry::Entry;
 pub use weir_common::failure::OnStoreFailure;

@@ -7,6 +7,7 @@ use super::{Controls, Unkept};
 use crate::controls::file::{self, ControlFile, Found};
 use crate::controls::set::Merged;
 use weir_common::threads::run_blocking;
+use weir_store::TableRow;
 
 impl Controls {
     pub(super) fn read_file(&mut self) {
@@ -34,13 +35,15 @@ impl Controls {
             tracing::warn!(path = %path.display(), "controls.file does not exist: its copy is used");
         }
         let mut file = ControlFile::new(path.clone());
-        self.merge_file(&path, rows.unwrap_or_default().into_iter().collect());
+        let rows = rows.unwrap_or_default().into_iter();
+        // The text has the time.
+        self.merge_file(&path, rows.map(|(name, text)| TableRow { name, at: 0, text }).collect());
         file.change(self.set.lock().take_unwritten());
         file.is_outdated = is_outdated;
         self.file = Some(Arc::new(tokio::sync::Mutex::new(file)));
     }
 
-    fn merge_file(&self, path: &Path, rows: Vec<(String, String)>) {
+    fn merge_file(&self, path: &Path, rows: Vec<TableRow>) {
         let now = self.now();
         let mut set = self.set.lock();
         let Merged { unknown, omitted, .. } = set.merge(rows, now);
