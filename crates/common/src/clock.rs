@@ -7,8 +7,6 @@ use rustix::time::ClockId;
 use tokio::time::MissedTickBehavior;
 use weir_limit::{Micros, SECOND};
 
-use crate::throttle::Throttle;
-
 /// How often [`SystemClock`] is compared with the wall clock.
 const COMPARE_EVERY: Duration = Duration::from_secs(1);
 
@@ -17,8 +15,6 @@ const TOLERANCE: Micros = 100_000;
 
 /// A reading that took longer is ignored: the thread was interrupted between the two clocks.
 const MAX_READING: Micros = 10_000;
-
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The time of day, which limits compute with. It may step in either direction.
 pub trait Clock: std::fmt::Debug + Send + Sync + 'static {
@@ -49,7 +45,6 @@ impl SystemClock {
 
     /// Compares the clocks each second, and follows the wall clock if it stepped. Never ends.
     pub async fn follow(&self) {
-        let throttle = Throttle::new(LOG_INTERVAL);
         let mut tick = tokio::time::interval(COMPARE_EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -59,11 +54,10 @@ impl SystemClock {
             if self.monotonic() - before > MAX_READING {
                 continue;
             }
-            if let Some(step) = self.correct(wall, before)
-                && let Some(suppressed) = throttle.pass()
-            {
+            // At most one line a second: each step explains other answers.
+            if let Some(step) = self.correct(wall, before) {
                 let step_ms = step / 1_000;
-                tracing::warn!(step_ms, suppressed, "the wall clock stepped, and limits follow it");
+                tracing::warn!(step_ms, "the wall clock stepped, and limits follow it");
             }
         }
     }

@@ -1,5 +1,6 @@
 //! The problems of this moment, in one list: for `/status`, the events and the page.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -20,6 +21,18 @@ use weir_store::{Late, Store, StoreError};
 /// them too.
 pub(super) const VARYING_KINDS: [&str; 4] = ["store", "controls", "disk", "xds"];
 
+/// The kinds in the order of harm, each with the alert whose runbook fits.
+const KINDS: [(&str, &str); 8] = [
+    ("no_rules", "WeirRulesRejected"),
+    ("store", "WeirStoreErrors"),
+    ("certificate", "WeirCertificateExpires"),
+    ("controls", "WeirControlsMissing"),
+    ("disk", "WeirDiskNotSaved"),
+    ("rules", "WeirRulesRejected"),
+    ("xds", "WeirManagementServerLost"),
+    ("file", "WeirRulesUnread"),
+];
+
 /// When the first rules are due after the start, and a stream after its end.
 const RULES_DUE: Duration = Duration::from_secs(5);
 
@@ -39,6 +52,8 @@ pub(super) struct Problem {
     count: Option<usize>,
     /// When the problem began, as RFC 3339 writes it.
     since: String,
+    /// The name of a runbook in docs/operations.md.
+    runbook: &'static str,
     /// How long it has lasted, if the log repeats it.
     #[serde(skip)]
     pub logged_for: Option<Duration>,
@@ -49,7 +64,13 @@ impl Problem {
         let since = since.unwrap_or(Timestamp::UNIX_EPOCH).to_string();
         let severity = Severity::Critical;
         let (file, line, column, count, logged_for) = Default::default();
-        Problem { kind, severity, text, file, line, column, count, since, logged_for }
+        let runbook = KINDS.iter().find(|(of, _)| *of == kind).map_or("", |(_, runbook)| runbook);
+        Problem { kind, severity, text, file, line, column, count, since, runbook, logged_for }
+    }
+
+    /// Returns how little harm it does, compared with others.
+    fn rank(&self) -> (Reverse<Severity>, Option<usize>) {
+        (Reverse(self.severity), KINDS.iter().position(|(kind, _)| *kind == self.kind))
     }
 
     pub fn kind(&self) -> &'static str {
@@ -73,7 +94,7 @@ impl Problem {
     }
 }
 
-/// Returns all problems, with the store in this state.
+/// Returns all problems, those that do the most harm first, with the store in this state.
 pub(super) fn problems<S: Store>(sources: &Sources<S>, store: &StoreState) -> Vec<Problem> {
     let Sources { loader, controls, identities, watch, .. } = sources;
     let now = controls.now();
@@ -91,7 +112,8 @@ pub(super) fn problems<S: Store>(sources: &Sources<S>, store: &StoreState) -> Ve
     problems.extend(watch.failing().map(|failing| store_problem(store, failing)));
     if let Some((since, error)) = watch.unshared() {
         let text = format!("controls are not shared: changes apply to this replica only: {error}");
-        problems.push(Problem::new("controls", text, time(since)));
+        let runbook = "WeirRedisConnectionDown";
+        problems.push(Problem { runbook, ..Problem::new("controls", text, time(since)) });
     }
     for file in controls.damaged_files() {
         let text = "controls may be missing: controls.file was damaged at a start: put what is missing and \
@@ -101,8 +123,9 @@ pub(super) fn problems<S: Store>(sources: &Sources<S>, store: &StoreState) -> Ve
     }
     if let Some(Unkept { error, since }) = controls.unkept() {
         let text = format!("controls are not kept: a restart loses the latest changes: {error}");
+        let (severity, runbook) = (Severity::Warning, "WeirControlsNotKept");
         let problem = Problem::new("controls", text, time(since));
-        problems.push(Problem { severity: Severity::Warning, ..problem });
+        problems.push(Problem { severity, runbook, ..problem });
     }
     for CertificateProblem { text, file, since } in identities.problems(now) {
         let since = Timestamp::from_second(since).ok();
@@ -118,6 +141,7 @@ pub(super) fn problems<S: Store>(sources: &Sources<S>, store: &StoreState) -> Ve
             problems.push(Problem { file, ..Problem::new("disk", text, ago(saved.sync_age)) });
         }
     }
+    problems.sort_by_key(Problem::rank);
     problems
 }
 
@@ -174,7 +198,13 @@ fn store_problem(store: &StoreState, failing: Failing) -> Problem {
             }
         }
     };
-    Problem { severity, ..Problem::new("store", text, time(since)) }
+    let is_late = store.status.backends.iter().any(|backend| backend.late.is_some());
+    let runbook = match reason {
+        _ if !store.is_connected && is_late => "WeirRedisConnectionSlow",
+        Some(StoreError::OutOfMemory) => "WeirRedisOutOfMemory",
+        _ => "WeirStoreErrors",
+    };
+    Problem { severity, runbook, ..Problem::new("store", text, time(since)) }
 }
 
 /// Returns why no charge reaches the store, in words; none if some do.
@@ -243,6 +273,42 @@ mod tests {
         assert!(!problem("store", "failed").is_like(&problem("disk", "failed")));
         let of_file = |file: &str| Problem { file: Some(file.to_owned()), ..problem("disk", "") };
         assert!(!of_file("/a").is_like(&of_file("/b")));
+    }
+
+    #[test]
+    fn problems_that_do_the_most_harm_come_first() {
+        let of = |severity, kind| Problem { severity, ..problem(kind, "") };
+        let mut problems = [
+            of(Severity::Warning, "store"),
+            of(Severity::Critical, "rules"),
+            of(Severity::Critical, "controls"),
+            of(Severity::Critical, "store"),
+            of(Severity::Warning, "controls"),
+        ];
+        problems.sort_by_key(Problem::rank);
+        assert_eq!(
+            problems.map(|problem| (problem.severity, problem.kind)),
+            [
+                (Severity::Critical, "store"),
+                (Severity::Critical, "controls"),
+                (Severity::Critical, "rules"),
+                (Severity::Warning, "store"),
+                (Severity::Warning, "controls"),
+            ]
+        );
+    }
+
+    #[test]
+    fn every_problem_has_the_runbook_of_an_alert() {
+        let alerts = include_str!("../../../alerts/weir.rules.yaml");
+        let source = include_str!("problems.rs").split("mod tests").next().unwrap();
+        let names: Vec<&str> = source.split('"').filter(|text| text.starts_with("Weir")).collect();
+        assert!(names.len() > 8, "{names:?}");
+        for name in names {
+            assert!(alerts.contains(&format!("- alert: {name}\n")), "{name}");
+            let runbook = crate::http::operators::debug::runbook(name);
+            assert!(runbook.starts_with(name) && runbook.len() < 3_000, "{runbook}");
+        }
     }
 
     #[test]

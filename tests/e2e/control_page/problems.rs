@@ -153,6 +153,10 @@ fn a_store_that_is_far_away_is_too_slow_and_not_dead() {
         "/^Redis answers in [0-9]+ms, later than store.redis.slow_after allows \\(20ms\\): policy error answers requests, since /.test(document.querySelector('#problem-rows li')?.textContent)",
     );
     assert_eq!(page.text("#store-state"), "too slow");
+    let runbook = page.browser.evaluate("document.querySelector('#problem-rows a').pathname");
+    assert_eq!(runbook, "/runbooks/WeirRedisConnectionSlow");
+    let runbook = http::get(page.weir.debug, "/runbooks/WeirRedisConnectionSlow").body;
+    assert!(runbook.contains("raise `store.redis.slow_after`"), "{runbook}");
     let events = page.text("#change-rows");
     assert!(
         events.contains("Redis answers in ") || events.contains("within store.redis.slow_after"),
