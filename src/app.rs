@@ -174,6 +174,10 @@ impl App {
                 Bound::new(&GRPC, settings, socket).await?
             }
         };
+        let grpc_port = match grpc.socket.address() {
+            Ok(Address::Tcp { port, .. }) => Some(port),
+            _ => None,
+        };
         let http = bind(&settings.http.address, "http.address");
         let debug = bind(&settings.debug.address, "debug.address");
         let mut app = App {
@@ -187,6 +191,7 @@ impl App {
             json_rate_limit: rate_limit(Protocol::Http),
             sources: Sources {
                 replica: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+                grpc_port,
                 limiter,
                 top,
                 rules,

@@ -37,6 +37,8 @@ use weir_limiter::top::Top;
 pub struct Sources<S> {
     /// The name of the machine or pod.
     pub replica: String,
+    /// The port of Envoy's API, unless it is a Unix socket.
+    pub grpc_port: Option<u16>,
     pub limiter: Arc<Limiter<S>>,
     pub top: Arc<Top>,
     pub rules: Rules,

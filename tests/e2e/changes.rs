@@ -166,16 +166,16 @@ fn operators_see_denials_reloads_controls_and_the_store() {
         let problems = data["problems"].as_array().unwrap().iter();
         problems.map(|problem| problem["kind"].as_str().unwrap().to_owned()).collect()
     };
-    let all = events.until("problems", |data| kinds(data) == ["rules", "store", "controls"]);
-    assert_eq!(all["problems"][0]["since"], since);
-    let [_, store, controls] = &all["problems"].as_array().unwrap()[..] else { panic!("{all}") };
+    let all = events.until("problems", |data| kinds(data) == ["store", "controls", "rules"]);
+    assert_eq!(all["problems"][2]["since"], since);
+    let [store, controls, _] = &all["problems"].as_array().unwrap()[..] else { panic!("{all}") };
     let text = store["text"].as_str().unwrap();
     assert!(text.starts_with("Redis does not answer: "), "{all}");
     assert_eq!(store["severity"], "critical", "{all}");
     let text = controls["text"].as_str().unwrap();
     assert!(text.contains("changes apply to this replica only"), "{all}");
     let status = http::get(weir.debug, "/status").json();
-    assert_eq!(status["problems"][1]["kind"], "store", "{status}");
+    assert_eq!(status["problems"][0]["kind"], "store", "{status}");
     wait_for("the history has them", || {
         let history = http::get_with(weir.debug, "/v1/history", &[("host", "localhost")]).json();
         let recorded = history["events"].as_array().unwrap().iter();

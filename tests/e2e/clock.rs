@@ -6,6 +6,7 @@ use std::process::Command;
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 
 use crate::support::api::{code, user_request, wait_for_code};
+use crate::support::wait_for;
 use crate::support::weir::{Setup, Weir, serving};
 
 const RULES: &str = "\
@@ -73,7 +74,9 @@ async fn a_step_back_admits_nothing_and_blocks_for_at_most_one_period() {
     let step_ms = weir.until_said(STEPPED).unwrap();
     assert!(step_ms.starts_with("-2838"), "{step_ms}");
     assert_eq!(code(weir.grpc, user_request()).await, Code::OverLimit);
-    // One period later.
+    // One period later. A step that soon follows another is logged, too.
     step(&weir, "-8y");
     wait_for_code(weir.grpc, user_request(), Code::Ok).await;
+    let logged = || weir.said().matches(STEPPED).count();
+    wait_for("a line for each step", || (logged() == 2).then_some(()));
 }

@@ -107,6 +107,9 @@ pub struct WrittenControl {
     pub shared: bool,
     /// Whether the change outlives the process.
     pub kept: bool,
+    /// Why the file that would keep it cannot be written.
+    #[serde(default)]
+    pub not_kept_because: Option<String>,
     /// The names of rules whose descriptors it may match.
     pub rules: Vec<String>,
     /// What the operator may not expect.
@@ -128,6 +131,9 @@ pub struct DeletedControl {
     pub shared: bool,
     /// Whether the deletion outlives the process.
     pub kept: bool,
+    /// Why the file that would keep it cannot be written.
+    #[serde(default)]
+    pub not_kept_because: Option<String>,
 }
 
 /// The answer of `GET /v1/audit`.

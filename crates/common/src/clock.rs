@@ -7,8 +7,6 @@ use rustix::time::ClockId;
 use tokio::time::MissedTickBehavior;
 use weir_limit::{Micros, SECOND};
 
-use crate::throttle::Throttle;
-
 /// How often [`SystemClock`] is compared with the wall clock.
 const COMPARE_EVERY: Duration = Duration::from_secs(1);
 
@@ -47,7 +45,6 @@ impl SystemClock {
 
     /// Compares the clocks each second, and follows the wall clock if it stepped. Never ends.
     pub async fn follow(&self) {
-        let throttle = Throttle::default();
         let mut tick = tokio::time::interval(COMPARE_EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -57,11 +54,10 @@ impl SystemClock {
             if self.monotonic() - before > MAX_READING {
                 continue;
             }
-            if let Some(step) = self.correct(wall, before)
-                && let Some(suppressed) = throttle.pass()
-            {
+            // At most one line a second: each step explains other answers.
+            if let Some(step) = self.correct(wall, before) {
                 let step_ms = step / 1_000;
-                tracing::warn!(step_ms, suppressed, "the wall clock stepped, and limits follow it");
+                tracing::warn!(step_ms, "the wall clock stepped, and limits follow it");
             }
         }
     }

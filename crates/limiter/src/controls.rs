@@ -35,7 +35,7 @@ mod time;
 pub use compiled::{CompiledControls, Effect};
 pub use control::{Action, Control, Draft, LimitChange};
 pub use error::{ControlError, ErrorKind, PlanError};
-pub use handle::{Controls, Options, PutOptions, Written};
+pub use handle::{Controls, Options, PutOptions, Unkept, Written};
 pub use request::Expiry;
 pub use share::FirstRead;
 pub use snapshot::{ActiveRules, ActiveView, Snapshot};

@@ -53,6 +53,7 @@ pub(crate) mod reduce;
 pub mod replicas;
 pub mod reservations;
 pub mod states;
+pub mod table;
 
 use std::future::Future;
 use std::sync::Arc;

@@ -27,8 +27,10 @@ use tracing::Span;
 
 pub use self::key_text::key_text;
 use self::local::LeaseCharge;
-pub use self::operations::{BackendStatus, FailureStatus, Operations, SavedStatus, StoreStatus};
-pub use self::shared::{RowChange, SharedTable, TableError, TableVersion, TableWritten};
+pub use self::operations::{
+    BackendStatus, FailureStatus, Late, Operations, SavedStatus, StoreStatus,
+};
+pub use self::shared::{RowChange, SharedTable, TableError, TableRow, TableVersion, TableWritten};
 pub use self::states::{StateKey, States};
 pub use weir_common::entry::Entry;
 pub use weir_common::failure::OnStoreFailure;

@@ -35,12 +35,23 @@ pub struct BackendStatus {
     pub connections_down: usize,
     /// Connections that are open, and probed after a slow round trip.
     pub connections_slow: usize,
+    /// Set if connections are slow and none is down.
+    pub late: Option<Late>,
     /// Why a connection is down or slow.
     pub down_because: Option<StoreError>,
     /// How long ago a connection that was down or slow came up.
     pub up_for: Option<Duration>,
     /// What is on disk, if states are kept there.
     pub saved: Option<SavedStatus>,
+}
+
+/// Replies that come too late to be waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct Late {
+    /// How late the last one came; none if none came yet.
+    pub after: Option<Duration>,
+    /// The threshold: the setting `store.redis.slow_after`.
+    pub slow_after: Duration,
 }
 
 /// How current the files of a store are.

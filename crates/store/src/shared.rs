@@ -26,10 +26,10 @@ pub trait SharedTable: Debug + Send + Sync {
     /// Reads the version of the table, and the time of the store.
     fn version(&self) -> BoxFuture<'_, Result<TableVersion, TableError>>;
 
-    /// Reads all rows: their names and texts. Of what is written meanwhile, it may lack some.
-    fn rows(&self) -> BoxFuture<'_, Result<Vec<(String, String)>, TableError>>;
+    /// Reads all rows. Of what is written meanwhile, it may lack some.
+    fn rows(&self) -> BoxFuture<'_, Result<Vec<TableRow>, TableError>>;
 
-    /// Writes rows that are newer than those of the same name, and returns the versions of the table before and after.
+    /// Writes all rows that are new, or later than those of the same name.
     fn write<'a>(
         &'a self,
         changes: &'a [RowChange],
@@ -45,21 +45,51 @@ pub struct TableVersion {
     pub time: Micros,
 }
 
+/// A row as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableRow {
+    pub name: String,
+    pub at: Micros,
+    pub text: String,
+}
+
 /// A row to write or to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowChange {
     pub name: String,
     /// When the row was written; below 2^53.
     pub at: Micros,
+    /// Whether the change is made now. It replaces a later row, which a clock ahead of this one has written, and is
+    /// written one microsecond after it.
+    pub is_new: bool,
     /// The text to write; none removes the row that was written at `at`, if it is still there.
     pub text: Option<String>,
 }
 
-/// The versions of a table before and after it was written.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TableWritten {
-    pub before: String,
-    pub after: String,
+/// What a write of a table did, besides writing all rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TableWritten {
+    /// Nothing else has changed: the versions before and after.
+    Alone { before: String, after: String },
+    /// The table has rows or times that this replica has not read, such as those of another one that wrote meanwhile.
+    Unread { before: String },
+    /// The table lost its rows meanwhile, and some of those that were written.
+    Emptied,
+}
+
+impl TableWritten {
+    /// Returns what two calls did, one after the other.
+    pub fn and_then(self, next: TableWritten) -> TableWritten {
+        use TableWritten::{Alone, Emptied, Unread};
+        match (self, next) {
+            (Alone { before, after }, Alone { before: next, after: last }) if after == next => {
+                Alone { before, after: last }
+            }
+            (Emptied, _) | (_, Emptied) => Emptied,
+            (_, Alone { before, .. } | Unread { before }) if before.is_empty() => Emptied,
+            (Alone { before, .. } | Unread { before }, _) => Unread { before },
+        }
+    }
 }
 
 /// Why the texts of replicas cannot be written or read.

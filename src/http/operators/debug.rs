@@ -5,6 +5,7 @@ mod log_level;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::Path;
 use axum::http::HeaderMap;
 use axum::response::IntoResponse;
 use axum::routing::get;
@@ -39,9 +40,13 @@ const INDEX: &str = "\
 /readyz: whether the service is ready; if not, why
 /rlconfig: print out the currently loaded configuration for debugging
 /rules: the active rules as JSON, with all limits and the place of each in its file
+/runbooks: what to do about alerts and problems; /runbooks/NAME about one
 /status: version, rules, store, controls, certificates and health, as JSON
 /v1/openapi.json: the API to see and change what is limited: state, counts, top keys, controls
 ";
+
+/// What `/runbooks` shows, in Markdown.
+const RUNBOOKS: &str = include_str!("../../../docs/operations.md");
 
 /// What the pages show.
 pub struct DebugPages<S> {
@@ -66,6 +71,8 @@ pub fn debug<S: Store + Operations + 'static>(pages: DebugPages<S>, v1: Router) 
         .route("/metrics", get(metrics::answer).with_state(pages.metrics.clone()))
         .route("/rlconfig", get(page::answer).with_state(rlconfig))
         .route("/rules", get(page::answer).with_state(rules))
+        .route("/runbooks", get(async || RUNBOOKS))
+        .route("/runbooks/{name}", get(async |Path(name): Path<String>| runbook(&name)))
         .route("/status", get(page::answer).with_state(status))
         .nest("/v1", v1)
         // Also here, because this port is never encrypted: for probes in the container.
@@ -76,6 +83,13 @@ pub fn debug<S: Store + Operations + 'static>(pages: DebugPages<S>, v1: Router) 
 
 pub(super) fn rules_yaml(rules: Rules) -> Arc<Page> {
     rules_page(rules, YAML, |rules| rules.to_yaml(), YAML_HEADER)
+}
+
+/// Returns the runbook of an alert, or all of them if there is none of this name.
+pub(super) fn runbook(name: &str) -> String {
+    let section = RUNBOOKS.split_once(&format!("\n### {name}\n"));
+    let text = section.and_then(|(_, rest)| rest.split("\n##").next());
+    text.map_or_else(|| RUNBOOKS.to_owned(), |text| format!("{name}\n{text}\n"))
 }
 
 /// A page about the active rules; `without` is shown if there are none.

@@ -1,5 +1,6 @@
 //! The problems of this moment, in one list: for `/status`, the events and the page.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -10,13 +11,27 @@ use super::store_state::StoreState;
 use super::store_watch::{Counted, Failing, Severity, WINDOW};
 use crate::net::tls::CertificateProblem;
 use crate::rule_sources::loader::{Loader, Rejected, StreamLost};
+use weir_common::duration::{exact, rounded};
 use weir_common::settled_files::Unsettled;
 use weir_limit::{Micros, SECOND};
-use weir_store::{Store, StoreError};
+use weir_limiter::controls::Unkept;
+use weir_store::{Late, Store, StoreError};
 
 /// The kinds whose text has an error of a store, a disk or a server: the next one is the same problem. The page has
 /// them too.
 pub(super) const VARYING_KINDS: [&str; 4] = ["store", "controls", "disk", "xds"];
+
+/// The kinds in the order of harm, each with the alert whose runbook fits.
+const KINDS: [(&str, &str); 8] = [
+    ("no_rules", "WeirRulesRejected"),
+    ("store", "WeirStoreErrors"),
+    ("certificate", "WeirCertificateExpires"),
+    ("controls", "WeirControlsMissing"),
+    ("disk", "WeirDiskNotSaved"),
+    ("rules", "WeirRulesRejected"),
+    ("xds", "WeirManagementServerLost"),
+    ("file", "WeirRulesUnread"),
+];
 
 /// When the first rules are due after the start, and a stream after its end.
 const RULES_DUE: Duration = Duration::from_secs(5);
@@ -37,6 +52,8 @@ pub(super) struct Problem {
     count: Option<usize>,
     /// When the problem began, as RFC 3339 writes it.
     since: String,
+    /// The name of a runbook in docs/operations.md.
+    runbook: &'static str,
     /// How long it has lasted, if the log repeats it.
     #[serde(skip)]
     pub logged_for: Option<Duration>,
@@ -47,7 +64,13 @@ impl Problem {
         let since = since.unwrap_or(Timestamp::UNIX_EPOCH).to_string();
         let severity = Severity::Critical;
         let (file, line, column, count, logged_for) = Default::default();
-        Problem { kind, severity, text, file, line, column, count, since, logged_for }
+        let runbook = KINDS.iter().find(|(of, _)| *of == kind).map_or("", |(_, runbook)| runbook);
+        Problem { kind, severity, text, file, line, column, count, since, runbook, logged_for }
+    }
+
+    /// Returns how little harm it does, compared with others.
+    fn rank(&self) -> (Reverse<Severity>, Option<usize>) {
+        (Reverse(self.severity), KINDS.iter().position(|(kind, _)| *kind == self.kind))
     }
 
     pub fn kind(&self) -> &'static str {
@@ -71,7 +94,7 @@ impl Problem {
     }
 }
 
-/// Returns all problems, with the store in this state.
+/// Returns all problems, those that do the most harm first, with the store in this state.
 pub(super) fn problems<S: Store>(sources: &Sources<S>, store: &StoreState) -> Vec<Problem> {
     let Sources { loader, controls, identities, watch, .. } = sources;
     let now = controls.now();
@@ -89,13 +112,20 @@ pub(super) fn problems<S: Store>(sources: &Sources<S>, store: &StoreState) -> Ve
     problems.extend(watch.failing().map(|failing| store_problem(store, failing)));
     if let Some((since, error)) = watch.unshared() {
         let text = format!("controls are not shared: changes apply to this replica only: {error}");
-        problems.push(Problem::new("controls", text, time(since)));
+        let runbook = "WeirRedisConnectionDown";
+        problems.push(Problem { runbook, ..Problem::new("controls", text, time(since)) });
     }
     for file in controls.damaged_files() {
         let text = "controls may be missing: controls.file was damaged at a start: put what is missing and \
                     delete what was kept of it";
         let file = Some(file.display().to_string());
         problems.push(Problem { file, ..Problem::new("controls", text.to_owned(), None) });
+    }
+    if let Some(Unkept { error, since }) = controls.unkept() {
+        let text = format!("controls are not kept: a restart loses the latest changes: {error}");
+        let (severity, runbook) = (Severity::Warning, "WeirControlsNotKept");
+        let problem = Problem::new("controls", text, time(since));
+        problems.push(Problem { severity, runbook, ..problem });
     }
     for CertificateProblem { text, file, since } in identities.problems(now) {
         let since = Timestamp::from_second(since).ok();
@@ -111,6 +141,7 @@ pub(super) fn problems<S: Store>(sources: &Sources<S>, store: &StoreState) -> Ve
             problems.push(Problem { file, ..Problem::new("disk", text, ago(saved.sync_age)) });
         }
     }
+    problems.sort_by_key(Problem::rank);
     problems
 }
 
@@ -167,20 +198,35 @@ fn store_problem(store: &StoreState, failing: Failing) -> Problem {
             }
         }
     };
-    Problem { severity, ..Problem::new("store", text, time(since)) }
+    let is_late = store.status.backends.iter().any(|backend| backend.late.is_some());
+    let runbook = match reason {
+        _ if !store.is_connected && is_late => "WeirRedisConnectionSlow",
+        Some(StoreError::OutOfMemory) => "WeirRedisOutOfMemory",
+        _ => "WeirStoreErrors",
+    };
+    Problem { severity, runbook, ..Problem::new("store", text, time(since)) }
 }
 
 /// Returns why no charge reaches the store, in words; none if some do.
-fn cause(store: &StoreState) -> Option<String> {
+pub(super) fn cause(store: &StoreState) -> Option<String> {
     if store.is_connected {
         return None;
     }
-    let down = store.status.backends.iter().find_map(|backend| backend.down_because);
-    Some(match down {
-        None | Some(StoreError::Unavailable | StoreError::TimedOut) => {
-            format!("{} does not answer", name(store))
+    let name = name(store);
+    let down = store.status.backends.iter().find(|backend| backend.down_because.is_some());
+    Some(match down.map(|backend| (backend.late, backend.down_because)) {
+        Some((Some(Late { after: Some(after), slow_after }), _)) => format!(
+            "{name} answers in {}, later than store.redis.slow_after allows ({})",
+            rounded(u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
+            exact(slow_after)
+        ),
+        Some((Some(Late { after: None, slow_after }), _)) => {
+            format!("{name} does not answer within store.redis.slow_after ({})", exact(slow_after))
         }
-        Some(error) => named(store, error),
+        None | Some((None, None | Some(StoreError::Unavailable | StoreError::TimedOut))) => {
+            format!("{name} does not answer")
+        }
+        Some((None, Some(error))) => named(store, error),
     })
 }
 
@@ -227,6 +273,42 @@ mod tests {
         assert!(!problem("store", "failed").is_like(&problem("disk", "failed")));
         let of_file = |file: &str| Problem { file: Some(file.to_owned()), ..problem("disk", "") };
         assert!(!of_file("/a").is_like(&of_file("/b")));
+    }
+
+    #[test]
+    fn problems_that_do_the_most_harm_come_first() {
+        let of = |severity, kind| Problem { severity, ..problem(kind, "") };
+        let mut problems = [
+            of(Severity::Warning, "store"),
+            of(Severity::Critical, "rules"),
+            of(Severity::Critical, "controls"),
+            of(Severity::Critical, "store"),
+            of(Severity::Warning, "controls"),
+        ];
+        problems.sort_by_key(Problem::rank);
+        assert_eq!(
+            problems.map(|problem| (problem.severity, problem.kind)),
+            [
+                (Severity::Critical, "store"),
+                (Severity::Critical, "controls"),
+                (Severity::Critical, "rules"),
+                (Severity::Warning, "store"),
+                (Severity::Warning, "controls"),
+            ]
+        );
+    }
+
+    #[test]
+    fn every_problem_has_the_runbook_of_an_alert() {
+        let alerts = include_str!("../../../alerts/weir.rules.yaml");
+        let source = include_str!("problems.rs").split("mod tests").next().unwrap();
+        let names: Vec<&str> = source.split('"').filter(|text| text.starts_with("Weir")).collect();
+        assert!(names.len() > 8, "{names:?}");
+        for name in names {
+            assert!(alerts.contains(&format!("- alert: {name}\n")), "{name}");
+            let runbook = crate::http::operators::debug::runbook(name);
+            assert!(runbook.starts_with(name) && runbook.len() < 3_000, "{runbook}");
+        }
     }
 
     #[test]

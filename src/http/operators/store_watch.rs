@@ -27,7 +27,7 @@ const MIN_FAILED: u64 = 2;
 /// The share of failed charges from which a problem is critical, in percent.
 const CRITICAL_PERCENT: u64 = 1;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Severity {
     /// Few requests notice it, or none yet.

@@ -8,6 +8,9 @@ const DAY: i64 = 86_400;
 /// than twice as long are renewed later, and not reported then.
 const NOTICES: [i64; 3] = [21 * DAY, 7 * DAY, DAY];
 
+/// How long before its end a certificate is a problem, in seconds, unless a fifth of its lifetime is less.
+const PROBLEM_BELOW: i64 = 7 * DAY;
+
 /// How often an expired certificate is reported, in seconds.
 const REPEAT: i64 = 3600;
 
@@ -33,15 +36,17 @@ fn passed(certificate: &Certificate, left: i64) -> impl Iterator<Item = i64> {
     NOTICES.into_iter().filter(move |notice| lifetime >= 2 * notice && left <= *notice)
 }
 
-/// Returns what there is to report about a certificate `now`, and since when, in seconds since 1970.
+/// Returns whether a certificate is a problem `now`, and since when, in seconds since 1970: by the rule of the alert
+/// WeirCertificateExpires.
 pub(super) fn notice(certificate: &Certificate, now: i64) -> Option<(Notice, i64)> {
     let not_after = certificate.not_after;
     let left = not_after.saturating_sub(now);
     if left < 0 {
         return Some((Notice::Expired, not_after));
     }
-    let first = passed(certificate, left).max()?;
-    Some((Notice::Expires, not_after.saturating_sub(first)))
+    let lifetime = not_after.saturating_sub(certificate.not_before);
+    let soon = PROBLEM_BELOW.min(lifetime / 5);
+    (left < soon).then(|| (Notice::Expires, not_after.saturating_sub(soon)))
 }
 
 impl ExpiryLog {
@@ -104,15 +109,18 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_is_reported_from_its_first_notice_on() {
+    fn a_certificate_is_a_problem_when_the_alert_fires() {
         let at = |certificate: &Certificate, day| notice(certificate, day * DAY);
         let long = valid_for(90);
-        assert_eq!(at(&long, 68), None);
-        for day in [69, 80, 89] {
-            assert_eq!(at(&long, day), Some((Notice::Expires, 69 * DAY)));
+        assert_eq!([at(&long, 69), at(&long, 83)], [None; 2]);
+        for day in [84, 89] {
+            assert_eq!(at(&long, day), Some((Notice::Expires, 83 * DAY)));
         }
         assert_eq!(at(&long, 91), Some((Notice::Expired, 90 * DAY)));
-        assert_eq!(at(&valid_for(1), 1), None);
+        // A fifth of ten days.
+        let short = valid_for(10);
+        assert_eq!(at(&short, 8), None);
+        assert_eq!(at(&short, 9), Some((Notice::Expires, 8 * DAY)));
     }
 
     #[test]

@@ -162,7 +162,8 @@ fn a_service_without_requests_shows_one_to_try() {
     let Some(mut page) = Page::open(serving(RULES).start(), DESK) else { return };
     page.wait_until_live();
     page.wait_for("document.querySelector('#empty').checkVisibility()");
-    assert_eq!(page.text("#try"), "weir hit -d shop user=x");
+    let command = format!("weir hit localhost:{} -d shop user=x", page.weir.grpc.port());
+    assert_eq!(page.text("#try"), command);
     decide(&page.weir, "user", "x");
     page.wait_for("!document.querySelector('#empty').checkVisibility()");
     page.check();

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::support::redis::Server;
+use crate::support::redis::proxy::Proxy;
 use crate::support::wait_for;
 use crate::support::weir::Setup;
 
@@ -136,5 +137,68 @@ fn a_store_out_of_reach_is_the_headline_in_the_words_of_the_log_and_the_status()
     });
     page.weir.has_said("store problem is over");
     page.wait_for("!document.querySelector('#problems').checkVisibility()");
+    page.check();
+}
+
+#[test]
+fn a_store_that_is_far_away_is_too_slow_and_not_dead() {
+    let redis = Server::start();
+    let proxy = Proxy::start(redis.port());
+    let setup = serving(RULES).env("REDIS_URL", format!("127.0.0.1:{}", proxy.port()));
+    let weir = setup.env("WEIR__STORE__REDIS__SLOW_AFTER", "20ms").start();
+    let Some(mut page) = Page::open(weir, DESK) else { return };
+    page.wait_until_live();
+    proxy.delay(Duration::from_millis(80));
+    page.wait_for(
+        "/^Redis answers in [0-9]+ms, later than store.redis.slow_after allows \\(20ms\\): policy error answers requests, since /.test(document.querySelector('#problem-rows li')?.textContent)",
+    );
+    assert_eq!(page.text("#store-state"), "too slow");
+    let runbook = page.browser.evaluate("document.querySelector('#problem-rows a').pathname");
+    assert_eq!(runbook, "/runbooks/WeirRedisConnectionSlow");
+    let runbook = http::get(page.weir.debug, "/runbooks/WeirRedisConnectionSlow").body;
+    assert!(runbook.contains("raise `store.redis.slow_after`"), "{runbook}");
+    let events = page.text("#change-rows");
+    assert!(
+        events.contains("Redis answers in ") || events.contains("within store.redis.slow_after"),
+        "{events}"
+    );
+    assert!(!page.text("body").contains("does not answer,"), "{}", page.text("body"));
+    proxy.resume();
+    page.wait_for("document.querySelector('#store-state').textContent == 'up'");
+    page.check();
+}
+
+#[test]
+fn controls_that_cannot_be_kept_are_a_line_with_the_cause_until_they_can() {
+    let setup = serving(RULES);
+    let directory = setup.path("away");
+    let weir = setup.env("WEIR__CONTROLS__FILE", directory.join("controls.json")).start();
+    let metric = "weir_controls_unkept";
+    assert_eq!(weir.metric(metric), 0);
+    let block = |user: &str| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_weir"));
+        let server = format!("http://{}", weir.debug);
+        command.args(["block", "-d", "shop", &format!("user={user}"), "--for", "1h"]);
+        let ran = command.env_clear().env("WEIR_SERVER", server).output().expect("weir runs");
+        String::from_utf8(ran.stderr).expect("text")
+    };
+    let err = block("ann");
+    let cause = format!(
+        "controls.file {}/controls.json cannot be written: No such file or directory",
+        directory.display()
+    );
+    let wanted = format!("warning: not kept: it ends when weir restarts: {cause}");
+    assert!(err.starts_with(&wanted) && !err.contains("unless controls"), "{err}");
+    assert_eq!(weir.metric(metric), 1);
+    let Some(mut page) = Page::open(weir, DESK) else { return };
+    page.wait_for("document.querySelector('#problem-rows li')");
+    let line = page.text("#problem-rows li");
+    let wanted = "Controls are not kept: a restart loses the latest changes: controls.file /";
+    assert!(line.starts_with(wanted), "{line}");
+    assert!(line.contains(" cannot be written: No such file or directory"), "{line}");
+    std::fs::create_dir(&directory).unwrap();
+    page.wait_for("!document.querySelector('#problems').checkVisibility()");
+    assert_eq!(page.weir.metric(metric), 0);
+    page.weir.has_said("controls are kept again");
     page.check();
 }

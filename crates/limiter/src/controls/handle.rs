@@ -76,10 +76,19 @@ pub struct Written {
     pub shared: bool,
     /// Whether the change outlives this process.
     pub kept: bool,
+    /// Why the file that would keep it cannot be written.
+    pub not_kept_because: Option<String>,
     /// The names of rules whose descriptors the control may match.
     pub rules: Vec<String>,
     /// What the operator may not expect.
     pub warnings: Vec<String>,
+}
+
+/// Why the file of controls lacks changes, and since when.
+#[derive(Clone, Debug)]
+pub struct Unkept {
+    pub error: String,
+    pub since: Micros,
 }
 
 /// The controls of this process.
@@ -104,6 +113,8 @@ pub struct Controls {
     /// Held while the file is written.
     file: Option<Arc<tokio::sync::Mutex<ControlFile>>>,
     file_log: Throttle,
+    /// Set while the file cannot be written.
+    unkept: Mutex<Option<Unkept>>,
     /// The files of controls that were damaged, as they were kept.
     damaged: Vec<PathBuf>,
 }
@@ -139,6 +150,7 @@ impl Controls {
             on_change: Box::new(on_change),
             file: None,
             file_log: Throttle::new(LOG_INTERVAL),
+            unkept: Mutex::default(),
             damaged: Vec::new(),
         };
         controls.read_file();
@@ -210,6 +222,7 @@ impl Controls {
             warnings.extend(effects_on_others(&set, &next.limits, &control));
             drop(next);
             if !options.dry_run {
+                set.begin_change(&control.id);
                 set.put(Arc::new(control.clone()), self.options.is_shared);
             }
         }
@@ -221,21 +234,23 @@ impl Controls {
         let (shared, kept) = match options.dry_run {
             true => {
                 let shared = self.would_share();
-                (shared, shared || self.options.file.is_some())
+                (shared, shared || self.options.file.is_some() && self.unkept().is_none())
             }
-            false => self.share_and_keep(&control.id, control.at).await,
+            false => self.share_and_keep(&control.id).await,
         };
-        Ok(Written { control, shared, kept, rules: matches.rules, warnings })
+        let not_kept_because = self.not_kept_because(kept);
+        Ok(Written { control, shared, kept, not_kept_because, rules: matches.rules, warnings })
     }
 
     /// Deletes a control.
     pub async fn delete(&self, id: &str) -> Result<Written, ControlError> {
         self.drop_expired().await;
         let now = self.now();
-        let (deleted, at) = {
+        let deleted = {
             let mut set = self.set.lock();
             let at = set.time_of(id, now);
-            (set.delete(id, at, self.options.is_shared), at)
+            let deleted = set.delete(id, at, self.options.is_shared);
+            deleted.inspect(|_| set.begin_change(id))
         };
         let Some(control) = deleted else {
             let help = "list the controls to see their ids; it may have ended";
@@ -243,9 +258,10 @@ impl Controls {
             return Err(ControlError::new(ErrorKind::NotFound, error, help));
         };
         self.activate().await;
-        let (shared, kept) = self.share_and_keep(id, at).await;
-        let control = (*control).clone();
-        Ok(Written { control, shared, kept, rules: Vec::new(), warnings: Vec::new() })
+        let (shared, kept) = self.share_and_keep(id).await;
+        let (control, not_kept_because) = ((*control).clone(), self.not_kept_because(kept));
+        let (rules, warnings) = Default::default();
+        Ok(Written { control, shared, kept, not_kept_because, rules, warnings })
     }
 
     /// Gives a new control its end. Returns which rules it matches, too.
@@ -272,12 +288,13 @@ impl Controls {
         self.options.is_shared && is_connected
     }
 
-    /// Keeps and shares a change that this replica made at `at`. Returns whether it is shared, and whether it is kept.
-    async fn share_and_keep(&self, id: &str, at: Micros) -> (bool, bool) {
+    /// Keeps and shares a change that this replica makes. Returns whether it is shared, and whether it is kept.
+    async fn share_and_keep(&self, id: &str) -> (bool, bool) {
         let exchanges = self.exchanges.subscribe();
         let (started, _) = *exchanges.borrow();
-        let share = self.share(id, at, exchanges, started);
+        let share = self.share(id, exchanges, started);
         let (shared, filed) = tokio::join!(share, self.write_file());
+        self.set.lock().end_change(id);
         (shared, shared || filed)
     }
 
@@ -285,7 +302,6 @@ impl Controls {
     async fn share(
         &self,
         id: &str,
-        at: Micros,
         mut exchanges: watch::Receiver<(u64, u64)>,
         started: u64,
     ) -> bool {
@@ -296,7 +312,7 @@ impl Controls {
         let ended = exchanges.wait_for(|(_, ended)| *ended > started);
         // A sender that is gone means that the process ends.
         let ended = matches!(timeout(SHARE_TIMEOUT, ended).await, Ok(Ok(_)));
-        ended && self.set.lock().is_shared(id, at)
+        ended && self.set.lock().is_shared(id)
     }
 
     /// Makes the controls as they are now effective. Changes made at the same time are activated together.

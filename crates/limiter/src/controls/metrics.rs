@@ -22,6 +22,12 @@ const MISSING: MetricFamily = MetricFamily::gauge(
     &[],
 );
 
+const UNKEPT: MetricFamily = MetricFamily::gauge(
+    "controls_unkept",
+    "Whether controls.file lacks changes because it cannot be written: a restart loses them",
+    &[],
+);
+
 impl MetricSource for Controls {
     fn collect(&self, sink: &mut dyn MetricSink) {
         let (counts, unshared) = self.counts(|action| match action {
@@ -34,6 +40,7 @@ impl MetricSource for Controls {
             sink.sample(&[("action", action)], SampleValue::Gauge(count as f64));
         }
         sink.gauge(UNSHARED, unshared as f64);
+        sink.gauge(UNKEPT, f64::from(self.unkept().is_some()));
         sink.counter(EXCHANGE_FAILURES, self.exchange_failures());
         sink.gauge(MISSING, self.damaged_files().count() as f64);
     }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Control, MAX_COMPARED, MAX_CONTROLS, MAX_TOMBSTONES, time};
 use weir_limit::{Micros, SECOND};
-use weir_store::RowChange;
+use weir_store::{RowChange, TableRow};
 
 /// How long a tombstone is kept, whenever the control would have ended: another replica may have an
 /// older one of the same id that expires later.
@@ -34,6 +34,8 @@ pub(super) struct ControlSet {
     unwritten: BTreeSet<String>,
     /// The ids of rows that the table may lack.
     unshared: BTreeSet<String>,
+    /// The ids of changes that are being made: they win over later rows of other clocks.
+    new: BTreeSet<String>,
     /// The removals of rows that the table does not need: expired ones, and tombstones beyond the most.
     obsolete: Vec<RowChange>,
 }
@@ -154,19 +156,19 @@ impl ControlSet {
     }
 
     /// Merges all rows of the table. What is newer here, or missing there, is to be shared.
-    pub fn merge(&mut self, rows: Vec<(String, String)>, now: Micros) -> Merged {
+    pub fn merge(&mut self, rows: Vec<TableRow>, now: Micros) -> Merged {
         let mut merged = Merged::default();
         let mut missing: BTreeSet<String> = self.rows.keys().cloned().collect();
         self.obsolete.clear();
-        for (id, text) in rows {
+        for TableRow { name: id, at, text } in rows {
             missing.remove(&id);
-            let Some(mut theirs) = Row::read(&id, &text) else {
+            let Some(mut theirs) = Row::read(&id, at, &text) else {
                 merged.unknown += 1;
                 continue;
             };
             theirs.end(now);
             let mine = self.rows.get(&id);
-            if mine.is_some_and(|mine| mine.at() > theirs.at()) {
+            if mine.is_some_and(|mine| mine.at() > theirs.at() || self.new.contains(&id)) {
                 self.unshared.insert(id);
                 continue;
             }
@@ -183,7 +185,7 @@ impl ControlSet {
             }
             self.take(&id);
             if theirs.is_expired(now.saturating_sub(EXPIRED_ROW_TIME)) {
-                self.obsolete.push(RowChange { name: id, at: theirs.at(), text: None });
+                self.obsolete.push(removal(id, theirs.at()));
             }
         }
         self.unshared.extend(missing);
@@ -220,7 +222,7 @@ impl ControlSet {
             && let Some((at, id)) = self.tombstones.first().cloned()
         {
             self.remove(&id);
-            self.obsolete.push(RowChange { name: id, at, text: None });
+            self.obsolete.push(removal(id, at));
         }
     }
 
@@ -233,7 +235,8 @@ impl ControlSet {
     pub fn changes(&mut self) -> Vec<RowChange> {
         let rows = self.unshared.iter().filter_map(|id| {
             let row = self.rows.get(id)?;
-            Some(RowChange { name: id.clone(), at: row.at(), text: Some(row.text()) })
+            let (name, is_new) = (id.clone(), self.new.remove(id));
+            Some(RowChange { name, at: row.at(), is_new, text: Some(row.text()) })
         });
         rows.chain(std::mem::take(&mut self.obsolete)).collect()
     }
@@ -247,9 +250,30 @@ impl ControlSet {
         }
     }
 
-    /// Returns whether the table has the row written at `at`, and no other one has replaced it here meanwhile.
-    pub fn is_shared(&self, id: &str, at: Micros) -> bool {
-        !self.unshared.contains(id) && self.rows.get(id).is_some_and(|row| row.at() == at)
+    /// Returns whether the table has the row of this id.
+    pub fn is_shared(&self, id: &str) -> bool {
+        !self.unshared.contains(id) && self.rows.contains_key(id)
+    }
+
+    /// Notes that a change of this id is being made: it wins over a later row of the table.
+    pub fn begin_change(&mut self, id: &str) {
+        self.new.insert(id.to_owned());
+    }
+
+    /// Notes that the change was made: from now on its time decides.
+    pub fn end_change(&mut self, id: &str) {
+        self.new.remove(id);
+    }
+
+    /// Sets rows back that were written after `time`, by a clock of this process that was ahead.
+    pub fn set_back(&mut self, time: Micros) {
+        let ahead = self.rows.iter().filter(|(_, row)| row.at() > time);
+        for id in ahead.map(|(id, _)| id.clone()).collect::<Vec<_>>() {
+            if let Some(mut row) = self.take(&id) {
+                row.set_at(time);
+                self.insert(id, row);
+            }
+        }
     }
 
     pub fn unshared(&self) -> usize {
@@ -261,9 +285,15 @@ impl ControlSet {
     }
 
     #[cfg(test)]
-    pub fn texts(&self) -> Vec<(String, String)> {
-        self.rows.iter().map(|(id, row)| (id.clone(), row.text())).collect()
+    pub fn texts(&self) -> Vec<TableRow> {
+        let rows = self.rows.iter();
+        rows.map(|(id, row)| TableRow { name: id.clone(), at: row.at(), text: row.text() })
+            .collect()
     }
+}
+
+fn removal(name: String, at: Micros) -> RowChange {
+    RowChange { name, at, is_new: false, text: None }
 }
 
 /// A control, or what is left of one; as text the JSON of it.
@@ -294,6 +324,13 @@ impl Row {
         match self {
             Row::Control { control, .. } => control.at,
             Row::Tombstone(tombstone) => tombstone.at,
+        }
+    }
+
+    fn set_at(&mut self, at: Micros) {
+        match self {
+            Row::Control { control, .. } => Arc::make_mut(control).at = at,
+            Row::Tombstone(tombstone) => tombstone.at = at,
         }
     }
 
@@ -341,9 +378,10 @@ impl Row {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Reads a row; none if it is not one, as of a newer version.
-    pub fn read(name: &str, text: &str) -> Option<Row> {
-        let row: Row = serde_json::from_str(text).ok()?;
+    /// Reads a row that was written at `at` or later; none if it is not one, as of a newer version.
+    pub fn read(name: &str, at: Micros, text: &str) -> Option<Row> {
+        let mut row: Row = serde_json::from_str(text).ok()?;
+        row.set_at(row.at().max(at));
         row.control().is_none_or(|control| control.id == name).then_some(row)
     }
 }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::ControlClock;
 use super::set::{ControlSet, Merged};
 use weir_common::throttle::Throttle;
-use weir_store::{SharedTable, TableError};
+use weir_store::{SharedTable, TableError, TableWritten};
 
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -113,7 +113,11 @@ impl Sharing {
             Ok(read) => read,
             Err(error) => return (false, Err(error)),
         };
+        let is_first = !clock.follows_store();
         clock.set_store_time(read.time);
+        if is_first {
+            set.lock().set_back(read.time);
+        }
         {
             let mut known = self.version.lock();
             if known.as_ref() == Some(&read.version) {
@@ -165,10 +169,16 @@ impl Sharing {
         }
         let written = table.write(&changes).await?;
         let mut version = self.version.lock();
-        self.note_version(&mut version, &written.before);
-        // Otherwise another replica has written, and its rows are read next time.
-        if version.as_ref() == Some(&written.before) {
-            *version = Some(written.after);
+        match written {
+            TableWritten::Alone { before, after } => {
+                self.note_version(&mut version, &before);
+                if version.as_ref() == Some(&before) {
+                    *version = Some(after);
+                }
+            }
+            // The version that is known is an old one, so all rows are read next time.
+            TableWritten::Unread { before } => self.note_version(&mut version, &before),
+            TableWritten::Emptied => self.note_version(&mut version, ""),
         }
         drop(version);
         set.lock().shared(&changes);

@@ -172,6 +172,7 @@ impl Connection {
         let before = self.down.swap(UP, Ordering::Relaxed);
         if before != UP {
             *self.shared.recovered.lock() = Some(Instant::now());
+            *self.shared.late.lock() = None;
         }
         if !matches!(before, UP | SLOW) {
             self.shared.counts.up.fetch_add(1, Ordering::Relaxed);

@@ -1,6 +1,7 @@
 //! What all connections of a store share: options, counts of the traffic for metrics, the log.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -24,6 +25,8 @@ pub(super) struct RedisContext {
     pub log: RedisLog,
     /// When a connection that was down or slow last came up.
     pub recovered: Mutex<Option<Instant>>,
+    /// How late the last late reply came, since a connection last came up.
+    pub late: Mutex<Option<Duration>>,
 }
 
 impl RedisContext {
@@ -37,6 +40,7 @@ impl RedisContext {
             changed: watch::Sender::new(()),
             log: RedisLog::default(),
             recovered: Mutex::default(),
+            late: Mutex::default(),
         }
     }
 }

@@ -8,7 +8,7 @@ use futures_util::future::{BoxFuture, join, join_all};
 
 use super::RedisStore;
 use crate::shared::ReplicaTexts;
-use crate::{BackendStatus, Operations, SharedTable, StoreStatus};
+use crate::{BackendStatus, Late, Operations, SharedTable, StoreStatus};
 use weir_common::metrics::{MergedFamilies, MetricFamily, MetricSink};
 
 const LABELS: &[&str] = &["redis"];
@@ -78,6 +78,9 @@ impl Operations for RedisStore {
 impl RedisStore {
     fn backend(&self, instance: &'static str) -> BackendStatus {
         let (connections, connections_down) = self.connections_down();
+        let connections_slow = self.connections_slow();
+        let (after, slow_after) = (*self.shared.late.lock(), self.shared.options.slow_after);
+        let is_late = connections_slow > 0 && connections_down == 0;
         BackendStatus {
             instance,
             kind: "redis",
@@ -85,7 +88,8 @@ impl RedisStore {
             keys: None,
             connections,
             connections_down,
-            connections_slow: self.connections_slow(),
+            connections_slow,
+            late: is_late.then_some(Late { after, slow_after }),
             down_because: self.all_connections().find_map(|connection| connection.down()),
             up_for: self.shared.recovered.lock().map(|at| at.elapsed()),
             saved: None,

@@ -16,7 +16,7 @@ use super::connection::link::parse_time;
 use super::options::{Clock, Options};
 use super::refusal::{store_error, words_of};
 use super::{RedisStore, key};
-use crate::{RowChange, SharedTable, StoreError, TableError, TableVersion, TableWritten};
+use crate::{RowChange, SharedTable, StoreError, TableError, TableRow, TableVersion, TableWritten};
 
 const TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -59,6 +59,23 @@ impl RedisStore {
         asked.map_err(|error| match store_error(&words_of(&error)) {
             StoreError::NotPermitted => TableError::NotPermitted,
             error => error.into(),
+        })
+    }
+
+    /// Writes rows by one call.
+    async fn write_rows(&self, changes: &[RowChange]) -> Result<TableWritten, TableError> {
+        let names = Names::new(&self.shared.options);
+        let mut call = eval(SCRIPT, &[&names.rows, &names.version]);
+        call.arg(self.script_time());
+        for RowChange { name, at, is_new, text } in changes {
+            call.arg(name).arg(at).arg(u8::from(*is_new)).arg(text.as_deref().unwrap_or_default());
+        }
+        let ask = |mut link| async move { call.query_async(&mut link).await };
+        let (before, after, is_moved): (String, String, bool) =
+            self.ask_table(&names, TIMEOUT, ask).await?;
+        Ok(match is_moved {
+            true => TableWritten::Unread { before },
+            false => TableWritten::Alone { before, after },
         })
     }
 }
@@ -109,7 +126,7 @@ impl SharedTable for RedisStore {
         .boxed()
     }
 
-    fn rows(&self) -> BoxFuture<'_, Result<Vec<(String, String)>, TableError>> {
+    fn rows(&self) -> BoxFuture<'_, Result<Vec<TableRow>, TableError>> {
         async move {
             let names = Names::new(&self.shared.options);
             let ask = |link| async {
@@ -121,10 +138,12 @@ impl SharedTable for RedisStore {
                 })
             };
             let rows = self.ask_table(&names, ROWS_TIMEOUT, ask).await?;
-            let text = |row: &[u8]| {
-                String::from_utf8_lossy(row.get(TIME_DIGITS..).unwrap_or_default()).into_owned()
+            let read = |(name, row): (String, Vec<u8>)| {
+                let (at, text) = row.split_at_checked(TIME_DIGITS).unwrap_or_default();
+                let at = str::from_utf8(at).ok().and_then(|at| at.parse().ok()).unwrap_or(0);
+                TableRow { name, at, text: String::from_utf8_lossy(text).into_owned() }
             };
-            Ok(rows.into_iter().map(|(name, row)| (name, text(&row))).collect())
+            Ok(rows.into_iter().map(read).collect())
         }
         .boxed()
     }
@@ -134,28 +153,12 @@ impl SharedTable for RedisStore {
         changes: &'a [RowChange],
     ) -> BoxFuture<'a, Result<TableWritten, TableError>> {
         async move {
-            let names = Names::new(&self.shared.options);
-            let now = self.script_time();
-            let mut written: Option<TableWritten> = None;
-            for changes in changes.chunks(ROWS_PER_CALL) {
-                let mut call = eval(SCRIPT, &[&names.rows, &names.version]);
-                call.arg(now);
-                for RowChange { name, at, text } in changes {
-                    let at = format!("{at:0TIME_DIGITS$}");
-                    let row = text.as_ref().map_or_else(String::new, |text| format!("{at}{text}"));
-                    call.arg(name).arg(at).arg(row);
-                }
-                let ask = |mut link| async move { call.query_async(&mut link).await };
-                let (before, after): (String, String) =
-                    self.ask_table(&names, TIMEOUT, ask).await?;
-                match &mut written {
-                    // Another replica may have written between two calls: its rows must be read.
-                    Some(written) if written.after == before => written.after = after,
-                    Some(_) => return Ok(TableWritten::default()),
-                    None => written = Some(TableWritten { before, after }),
-                }
+            let (first, rest) = changes.split_at(changes.len().min(ROWS_PER_CALL));
+            let mut written = self.write_rows(first).await?;
+            for changes in rest.chunks(ROWS_PER_CALL) {
+                written = written.and_then(self.write_rows(changes).await?);
             }
-            Ok(written.unwrap_or_default())
+            Ok(written)
         }
         .boxed()
     }

@@ -35,7 +35,9 @@ pub(crate) fn print(
         print_rows(&written.matched, 4, out)?;
     }
     if !written.kept {
-        warn(err, "not kept: it ends when weir restarts, unless controls.file names a file");
+        let cause = written.not_kept_because.as_deref().map(|cause| format!(": {cause}"));
+        let cause = cause.as_deref().unwrap_or(", unless controls.file names a file");
+        warn(err, &format!("not kept: it ends when weir restarts{cause}"));
     }
     if !written.shared {
         warn_of_others(if is_dry_run { "would change now" } else { "has changed" }, err);
@@ -50,6 +52,9 @@ pub(crate) fn print_deleted(
 ) -> io::Result<()> {
     let control = &deleted.control.control;
     line(out, &format!("deleted {}: {} {}", control.id, control.action, matched(control)))?;
+    if let Some(cause) = &deleted.not_kept_because {
+        warn(err, &format!("not kept: the control is back when weir restarts: {cause}"));
+    }
     if !deleted.shared {
         warn_of_others("has changed", err);
     }
@@ -109,6 +114,24 @@ block-1
        7      0  shop    user=m\\n1
 ";
         assert_eq!(printed(&written, false), (wanted.to_owned(), String::new()));
+    }
+
+    #[test]
+    fn the_cause_why_a_change_is_not_kept_is_shown() {
+        let cause = "controls.file /c cannot be written: no space left";
+        let mut written = json!({
+            "control": block(), "shared": true, "kept": false, "not_kept_because": cause,
+            "rules": [], "warnings": [], "matched": [],
+        });
+        let wanted = format!("warning: not kept: it ends when weir restarts: {cause}\n");
+        assert_eq!(printed(&written, false).1, wanted);
+        written["control"] = block();
+        let deleted = serde_json::from_value(written).unwrap();
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        print_deleted(&deleted, &mut out, &mut err).unwrap();
+        let wanted =
+            format!("warning: not kept: the control is back when weir restarts: {cause}\n");
+        assert_eq!(String::from_utf8(err).unwrap(), wanted);
     }
 
     #[test]

@@ -134,7 +134,7 @@ fn change(change: &Value, domain: &str) -> String {
         "reload" => format!("rules loaded: {}", rules_changed(change, domain).join("; ")),
         "emptied" => "Redis was emptied: counts are lost".to_owned(),
         _ if change["up"] == true => "the store answers again".to_owned(),
-        _ => format!("the store does not answer: {}", text("error")),
+        _ => text("error").to_owned(),
     }
 }
 
@@ -264,8 +264,8 @@ mod tests {
             ),
             (json!({ "event": "store", "up": true }), "the store answers again"),
             (
-                json!({ "event": "store", "up": false, "error": "reset" }),
-                "the store does not answer: reset",
+                json!({ "event": "store", "up": false, "error": "Redis does not answer" }),
+                "Redis does not answer",
             ),
             (json!({ "event": "emptied" }), "Redis was emptied: counts are lost"),
         ] {

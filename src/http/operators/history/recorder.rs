@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use super::{Counts, History, Sample};
 use crate::http::operators::Sources;
 use crate::http::operators::control_changes::ControlChanges;
-use crate::http::operators::problems::{Problem, problems};
+use crate::http::operators::problems::{Problem, cause, problems};
 use crate::http::operators::store_state::StoreState;
 use crate::http::operators::store_watch::Moment;
 use crate::rls::grpc::GrpcStats;
@@ -224,9 +224,7 @@ fn log_store_problem(before: &[Problem], now: &[Problem]) {
 }
 
 fn store_changed(store: &StoreState) -> Value {
-    let errors = store.status.backends.iter().filter_map(|backend| backend.down_because);
-    let error = errors.map(|error| error.to_string()).next();
-    json!({ "up": store.is_connected, "error": error.filter(|_| !store.is_connected) })
+    json!({ "up": store.is_connected, "error": cause(store) })
 }
 
 #[cfg(test)]

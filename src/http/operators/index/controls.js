@@ -79,9 +79,9 @@ function fillControl(row, control) {
 }
 
 /** A sentence about who applies a change, and how long. */
-function reachText({ shared, kept }) {
+function reachText({ shared, kept, not_kept_because: why }) {
   if (shared) return 'All replicas apply it within a second.';
-  const lost = kept ? '' : ' It is lost when weir restarts.';
+  const lost = kept ? '' : ` It is lost when weir restarts${why ? `: ${shortened(why, 200, 50)}` : ''}.`;
   return `Only this replica applies it until the store answers, if replicas share one.${lost}`;
 }
 

@@ -73,9 +73,7 @@ const rejectedText = what => `The ${what === 'overlay' ? 'overlay is' : 'rules a
 const storeName = () => (status?.store.backends.some(({ kind }) => kind === 'redis') ? 'Redis' : 'The store');
 
 function storeRow({ at, number: id, up, error }) {
-  const why = error && !/could not be reached|in time/.test(error) ? `: ${shortened(error, 200, 50)}` : '';
-  const text = up ? `${storeName()} answers again.` : `${storeName()} does not answer${why}.`;
-  return changeRow(Date.parse(at), id, up ? 'up' : 'down', text);
+  return changeRow(Date.parse(at), id, up ? 'up' : 'down', up ? `${storeName()} answers again.` : sentence(shortened(error, 200, 50)));
 }
 
 const emptiedRow = ({ at, number: id }) => changeRow(Date.parse(at), id, 'lost', 'Redis was emptied: what was counted is lost. Controls are written again.');

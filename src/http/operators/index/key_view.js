@@ -12,7 +12,7 @@ const UNIT_MS = { second: 1000, minute: 60000, hour: 3600000, day: 86400000, wee
 
 const keyView = {
   plot: new RulePlot(byId('key-plot'), 'All keys of its rule, the last hour'),
-  domain: '', entries: [], isCut: false, isWritten: false,
+  domain: '', entries: [], isCut: false,
   /** The last explanation; null: none yet, or it cannot be read. */
   explained: null,
   /** Whether it waits until it is known which values weir hides. */
@@ -20,9 +20,9 @@ const keyView = {
   /** What is read, so that a late answer for another key is dropped. */
   turn: 0, readAt: 0, listsAt: 0,
 
-  open({ domain: named = '', descriptor = '', cut = '', written = '' }) {
-    const { domain, entries } = writtenKeys.get(Number(written)) ?? { domain: named, entries: readDescriptor(descriptor) ?? [] };
-    Object.assign(this, { domain, entries, isCut: cut !== '', isWritten: written !== '', explained: null, readAt: 0, listsAt: 0 });
+  open({ domain = '', descriptor = '', cut = '' }) {
+    const entries = readDescriptor(descriptor) ?? [];
+    Object.assign(this, { domain, entries, isCut: cut !== '', explained: null, readAt: 0, listsAt: 0 });
     this.turn += 1;
     const isGood = domain !== '' && this.entries.length > 0;
     byId('key-h').replaceChildren(isGood ? keyElement('', this.entries) : 'This address names no key');
@@ -36,13 +36,8 @@ const keyView = {
     this.isWaiting = isGood;
   },
 
-  /** What is written into the search is in no title. */
-  get title() {
-    return this.isWritten ? 'Key' : undefined;
-  },
-
   address(domain, entries) {
-    return this.isWritten ? writtenKeyAddress(domain, entries) : keyAddress(domain, entries, this.isCut);
+    return keyAddress(domain, entries, this.isCut);
   },
 
   start() {

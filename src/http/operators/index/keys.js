@@ -63,7 +63,6 @@ function choose(what) {
   Object.assign(chosen, what);
   listsReadAt = 0;
   for (const list of keyLists) list.counts = new Map();
-  setText(byId('denied-h'), chosen.window === '1m' ? 'Most denied now' : 'Most denied');
   for (const input of document.querySelectorAll('.windows input')) input.checked = input.value === chosen.window;
   if (view === ruleView) ruleView.read();
   else if (isOfStatus()) showStatus(null);
@@ -110,11 +109,12 @@ function showKeys(list, rows, seconds) {
   if (seconds) list.counts = new Map(rows.map(row => [keyOfRow(row), row.count]));
 }
 
-/** Draws the hits a second of the last readings, as soon as there are some. */
+/** Draws the hits a second of the last readings over the whole width, as soon as there are some. */
 function drawTrend(path, trend) {
   const top = Math.max(0.1, ...trend);
-  const points = trend.map((value, i) => `${TREND - trend.length + i} ${(19 - (18 * value) / top).toFixed(1)}`);
-  path.setAttribute('d', points.length > 2 ? `M${points.join('L')}` : '');
+  const step = (TREND - 1) / (trend.length - 1);
+  const points = trend.map((value, i) => `${(i * step).toFixed(1)} ${(19 - (18 * value) / top).toFixed(1)}`);
+  path.setAttribute('d', points.length > 4 ? `M${points.join('L')}` : '');
 }
 
 const countText = ({ count, error }) => `${error ? '≤' : ''}${number(count)}`;

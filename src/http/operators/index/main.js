@@ -117,7 +117,8 @@ function showEmpty() {
   if (!isEmpty) return;
   const rule = rules.find(({ entries }) => entries.every(({ value }) => /^[\w./-]*$/.test(value))) ?? rules[0];
   const words = [rule.domain, descriptorText(rule.entries.map(({ key, value }) => ({ key, value: value || 'x' })))];
-  setText(byId('try'), `weir hit -d ${words.map(word => (/^[\w.,:/=@-]+$/.test(word) ? word : `'${visible(word).replaceAll("'", "'\\''")}'`)).join(' ')}`);
+  const server = status.grpc_port && status.grpc_port !== 8081 ? `localhost:${status.grpc_port} ` : '';
+  setText(byId('try'), `weir hit ${server}-d ${words.map(word => (/^[\w.,:/=@-]+$/.test(word) ? word : `'${visible(word).replaceAll("'", "'\\''")}'`)).join(' ')}`);
 }
 
 function start() {

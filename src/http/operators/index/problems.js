@@ -50,7 +50,8 @@ function showProblems(next) {
     if (row.text === text) return;
     row.text = text;
     row.className = problem.severity;
-    row.replaceChildren(...[title && make('b', '', title), rest, more && make('span', 'note', more)].filter(Boolean));
+    const toDo = problem.runbook && link(`/runbooks/${problem.runbook}`, 'What to do');
+    row.replaceChildren(...[title && make('b', '', title), `${rest} `, toDo, more && make('span', 'note', more)].filter(Boolean));
   });
   const fresh = problems.filter(problem => !announcedProblems.has(problemKey(problem)));
   if (fresh.length) {

@@ -2,6 +2,7 @@
 
 /** Rows of each kind that are shown. */
 const MAX_FOUND = 50;
+const MAX_SUGGESTED = 8;
 /** Keys of each list that are searched. */
 const MAX_KEYS = 10000;
 
@@ -31,7 +32,7 @@ async function search(written) {
   if (!rules) await Promise.race([rulesAreRead, new Promise(resolve => setTimeout(resolve, 2000))]);
   if (turn !== searches) return;
   const key = rules && readKey(written);
-  if (key?.domains.length === 1) return go(writtenKeyAddress(key.domains[0], key.entries));
+  if (key?.domains.length === 1) return go(keyAddress(key.domains[0], key.entries));
   searchView.text = written;
   go(address('search'));
 }
@@ -112,12 +113,12 @@ const searchView = {
     if (!key) return;
     const { entries } = key;
     setText(byId('found-open-h'), key.domains.length ? 'Open this key' : 'Open this key: no rule has such entries');
-    byId('found-open-rows').replaceChildren(...key.domains.slice(0, MAX_FOUND).map(domain => make('li', '', link(writtenKeyAddress(domain, entries), keyElement(domain, hideValues(entries))))));
+    byId('found-open-rows').replaceChildren(...key.domains.slice(0, MAX_FOUND).map(domain => make('li', '', link(keyAddress(domain, entries), keyElement(domain, hideValues(entries))))));
     const others = domainNames().filter(domain => !key.domains.includes(domain));
     const choice = byId('found-open-domain');
     show(byId('found-open-other'), others.length > 0);
     choice.replaceChildren(new Option(key.domains.length ? 'another domain' : 'choose a domain', ''), ...others.map(name => new Option(shortened(name, 40, 10), name)));
-    choice.onchange = () => choice.value && go(writtenKeyAddress(choice.value, entries));
+    choice.onchange = () => choice.value && go(keyAddress(choice.value, entries));
   },
 
   list(kind, items, makeItem, most = MAX_FOUND) {
@@ -134,11 +135,30 @@ const searchView = {
   },
 };
 
+/** Suggests keys, rules and domains that have the words written so far, and says what Enter does. */
+function suggest() {
+  const text = byId('query').value.trim();
+  const words = wordsOf(text);
+  const isWhole = ({ entries, cut }) => !cut && !entries.some(isHidden);
+  const listed = Object.values(status?.top ?? {}).flatMap(({ rows }) => rows).filter(isWhole);
+  const found = new Set();
+  for (const texts of words.length ? [listed, rules ?? []] : []) {
+    for (const { domain, entries } of texts) {
+      if (found.size === MAX_SUGGESTED) break;
+      const suggestion = `${domain} ${descriptorText(entries)}`;
+      if (hasWords(suggestion.toLowerCase(), words) && visible(suggestion) === suggestion) found.add(suggestion);
+    }
+  }
+  byId('suggestions').replaceChildren(...[...found].map(suggestion => new Option(suggestion, suggestion)));
+  setText(byId('query-note'), !text ? '/' : rules && readKey(text)?.domains.length === 1 ? 'Enter opens' : 'Enter searches');
+}
+
 views.search = searchView;
 byId('search').addEventListener('submit', event => {
   event.preventDefault();
   search(byId('query').value.trim());
 });
+byId('query').addEventListener('input', suggest);
 addEventListener('keydown', event => {
   const isWriting = event.target.matches?.('input:not([type=radio], [type=checkbox]), select') || document.querySelector('dialog[open]');
   if (event.key !== '/' || event.ctrlKey || event.metaKey || event.altKey || isWriting) return;

@@ -75,7 +75,8 @@ function showService() {
   const kinds = [...new Set(backends.map(({ kind }) => kind))].join(', ');
   const open = backends.filter(({ breaker }) => breaker && breaker !== 'closed');
   const isDown = !store.connected || store.failing;
-  setText(byId('store-state'), !store.connected ? 'down' : store.failing ? 'failing' : open.length ? 'partly down' : 'up');
+  const [bad, partly] = open.some(({ connections_down: down }) => down > 0) ? ['down', 'partly down'] : ['too slow', 'partly too slow'];
+  setText(byId('store-state'), !store.connected ? open.length ? bad : 'down' : store.failing ? 'failing' : open.length ? partly : 'up');
   const note = backends.some(({ breaker }) => breaker) ? (open.length ? `breaker ${open[0].breaker}` : 'breaker closed') : counted(backends.reduce((sum, { keys = 0 }) => sum + keys, 0), 'key');
   setText(byId('store-note'), `${kinds}, ${store.failing && store.on_failure ? `policy ${store.on_failure}` : note}`);
   byId('store-state').closest('div').className = isDown || open.length ? 'over' : '';

@@ -24,15 +24,6 @@ const keyAddress = (domain, entries, cut = false) => address('key', { domain, de
 /** Returns the address of a rule that is known, with hashes in place of values that weir hides. */
 const ruleAddress = (domain, rule) => address('rule', { domain, rule: knownRules.get(ruleKey(domain, rule))?.redacted_rule ?? rule });
 
-/** Keys that someone has written into the search, by the numbers that their addresses have in place of them. */
-const writtenKeys = new Map();
-
-function writtenKeyAddress(domain, entries) {
-  const number = firstName + writtenKeys.size;
-  writtenKeys.set(number, { domain, entries: hideValues(entries) });
-  return address('key', { written: number });
-}
-
 function link(target, ...children) {
   const element = make('a', '', ...children);
   element.href = target;

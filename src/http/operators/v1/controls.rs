@@ -105,12 +105,13 @@ pub(super) async fn write<S: Store>(
         }
         let Matched { rows: matched, hits: matched_hits, all: all_hits } =
             top::matched(api.sources.top.clone(), written.control.clone()).await?;
-        let Written { control, shared, kept, rules, warnings } = written;
+        let Written { control, shared, kept, not_kept_because, rules, warnings } = written;
         let control = ShownControl::new(control, api.sources.controls.now());
         api.answer(&WrittenControl {
             control,
             shared,
             kept,
+            not_kept_because,
             rules,
             warnings,
             matched,
@@ -136,9 +137,9 @@ pub(super) async fn delete<S: Store>(
         let deleted = api.sources.controls.delete(&id).await;
         let deleted = deleted.inspect_err(|_| _ = api.sources.log.writer(&id))?;
         api.audit(caller, by, "delete control", &deleted.control);
-        let Written { control, shared, kept, .. } = deleted;
+        let Written { control, shared, kept, not_kept_because, .. } = deleted;
         let control = ShownControl::new(control, api.sources.controls.now());
-        api.answer(&DeletedControl { control, shared, kept })
+        api.answer(&DeletedControl { control, shared, kept, not_kept_because })
     })
     .await
 }

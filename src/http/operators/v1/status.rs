@@ -160,6 +160,7 @@ fn status<S: Store + Operations>(
         "version": VERSION,
         "commit": COMMIT,
         "replica": sources.replica,
+        "grpc_port": sources.grpc_port,
         "serving": reasons.is_empty(),
         "not_serving_because": reasons,
         "problems": problems,

@@ -29,6 +29,7 @@ fn router() -> Router {
     let top = top::Options { entries: 100, redact: Vec::new(), threads: 1, share: false };
     let sources = Arc::new(Sources {
         replica: String::new(),
+        grpc_port: None,
         top: Arc::new(Top::new(top, clock.clone())),
         limiter: Arc::new(Limiter::new(MemoryStore::new(clock, 100), Options::default())),
         loader: Arc::new(Loader::new(rules.clone(), options, health.clone())),

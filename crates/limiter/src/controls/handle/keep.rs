@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::Controls;
+use super::{Controls, Unkept};
 use crate::controls::file::{self, ControlFile, Found};
 use crate::controls::set::Merged;
 use weir_common::threads::run_blocking;
+use weir_store::TableRow;
 
 impl Controls {
     pub(super) fn read_file(&mut self) {
@@ -34,13 +35,15 @@ impl Controls {
             tracing::warn!(path = %path.display(), "controls.file does not exist: its copy is used");
         }
         let mut file = ControlFile::new(path.clone());
-        self.merge_file(&path, rows.unwrap_or_default().into_iter().collect());
+        let rows = rows.unwrap_or_default().into_iter();
+        // The text has the time.
+        self.merge_file(&path, rows.map(|(name, text)| TableRow { name, at: 0, text }).collect());
         file.change(self.set.lock().take_unwritten());
         file.is_outdated = is_outdated;
         self.file = Some(Arc::new(tokio::sync::Mutex::new(file)));
     }
 
-    fn merge_file(&self, path: &Path, rows: Vec<(String, String)>) {
+    fn merge_file(&self, path: &Path, rows: Vec<TableRow>) {
         let now = self.now();
         let mut set = self.set.lock();
         let Merged { unknown, omitted, .. } = set.merge(rows, now);
@@ -68,6 +71,15 @@ impl Controls {
         self.damaged.iter().filter(|path| path.try_exists().unwrap_or(true))
     }
 
+    /// Returns why the file lacks changes; none if it has all, or there is none.
+    pub fn unkept(&self) -> Option<Unkept> {
+        self.unkept.lock().clone()
+    }
+
+    pub(super) fn not_kept_because(&self, kept: bool) -> Option<String> {
+        self.unkept().filter(|_| !kept).map(|unkept| unkept.error)
+    }
+
     /// Writes what the file lacks. Returns whether there is a file, and it has the controls as they are now.
     pub(super) async fn write_file(&self) -> bool {
         let Some(file) = &self.file else {
@@ -81,12 +93,21 @@ impl Controls {
         }
         let write = move || file.write().map_err(|error| (file.path().to_owned(), error));
         match run_blocking(write).await {
-            Ok(Ok(())) => true,
+            Ok(Ok(())) => {
+                if self.unkept.lock().take().is_some() {
+                    tracing::info!("controls are kept again");
+                }
+                true
+            }
             Ok(Err((path, error))) => {
+                let path = path.display();
                 if let Some(suppressed) = self.file_log.pass() {
-                    let path = path.display();
                     tracing::error!(%path, %error, suppressed, "controls are not kept");
                 }
+                let mut unkept = self.unkept.lock();
+                let since = unkept.as_ref().map_or_else(|| self.now(), |unkept| unkept.since);
+                let error = format!("controls.file {path} cannot be written: {error}");
+                *unkept = Some(Unkept { error, since });
                 false
             }
             Err(_) => false,

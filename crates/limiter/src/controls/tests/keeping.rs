@@ -250,8 +250,16 @@ async fn a_file_that_another_program_removes_is_written_again() {
 async fn a_file_that_cannot_be_written_is_not_kept() {
     let directory = tempfile::tempdir().unwrap();
     let process = Process::new(options(&directory.path().join("none/controls.json")));
-    assert!(!process.put(block("ann")).await.kept);
+    let ann = process.put(block("ann")).await;
+    let cause = ann.not_kept_because.unwrap();
+    assert!(
+        !ann.kept && cause.contains("controls.json cannot be written: No such file"),
+        "{cause}"
+    );
+    assert_eq!(process.controls.unkept().unwrap().since, NOW);
     assert_eq!(process.blocked(&["ann"]), ["ann"]);
+    let deleted = process.controls.delete(&ann.control.id).await.unwrap();
+    assert_eq!((deleted.kept, deleted.not_kept_because), (false, Some(cause)));
 }
 
 #[tokio::test]

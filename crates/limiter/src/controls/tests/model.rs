@@ -7,57 +7,22 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use parking_lot::Mutex;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
 use super::*;
 use weir_common::clock::Clock;
-use weir_store::{RowChange, SharedTable, StoreError, TableError, TableVersion, TableWritten};
+use weir_store::conformance::table::{FakeRows, FakeTable};
+use weir_store::{
+    RowChange, SharedTable, StoreError, TableError, TableRow, TableVersion, TableWritten,
+};
 
 const REPLICAS: usize = 3;
 const USERS: [&str; 3] = ["ann", "bob", "cid"];
 
 /// The greatest difference of a replica's clock from that of the table.
 const MAX_SKEW: i64 = 3_600 * SECOND as i64;
-
-/// What the table has: its version, and the time and text of each row.
-#[derive(Clone, Debug, Default)]
-struct Rows {
-    version: Micros,
-    rows: HashMap<String, (Micros, String)>,
-}
-
-/// A table in memory, as the script keeps it in Redis.
-#[derive(Debug)]
-struct Table {
-    clock: Arc<ManualClock>,
-    rows: Mutex<Rows>,
-}
-
-impl Table {
-    fn text(version: Micros) -> String {
-        if version == 0 { String::new() } else { version.to_string() }
-    }
-
-    fn write(&self, changes: &[RowChange]) -> TableWritten {
-        let Rows { version, rows } = &mut *self.rows.lock();
-        let before = *version;
-        for RowChange { name, at, text } in changes {
-            let old = rows.get(name).map(|(at, _)| *at);
-            match text {
-                Some(text) if old.is_none_or(|old| old < *at) => {
-                    rows.insert(name.clone(), (*at, text.clone()));
-                    *version = self.clock.now().max(before + 1);
-                }
-                None if old == Some(*at) => drop(rows.remove(name)),
-                _ => {}
-            }
-        }
-        TableWritten { before: Table::text(before), after: Table::text(*version) }
-    }
-}
 
 /// How a replica reaches the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +38,8 @@ enum Link {
 /// A replica's way to the table.
 #[derive(Debug)]
 struct Linked {
-    table: Arc<Table>,
+    table: Arc<FakeTable>,
+    clock: Arc<ManualClock>,
     link: AtomicU8,
 }
 
@@ -97,26 +63,25 @@ impl SharedTable for Linked {
     }
 
     fn version(&self) -> BoxFuture<'_, Result<TableVersion, TableError>> {
-        let (version, time) = (Table::text(self.table.rows.lock().version), self.table.clock.now());
-        async move { self.better_than(Link::Down).map(|()| TableVersion { version, time }) }.boxed()
+        *self.table.time.lock() = self.clock.now();
+        async move { self.better_than(Link::Down).and(self.table.version().await) }.boxed()
     }
 
-    fn rows(&self) -> BoxFuture<'_, Result<Vec<(String, String)>, TableError>> {
-        let rows = self.table.rows.lock().rows.clone();
-        let rows = rows.into_iter().map(|(name, (_, text))| (name, text)).collect();
-        async move { self.better_than(Link::Breaks).map(|()| rows) }.boxed()
+    fn rows(&self) -> BoxFuture<'_, Result<Vec<TableRow>, TableError>> {
+        async move { self.better_than(Link::Breaks).and(self.table.rows().await) }.boxed()
     }
 
     fn write<'a>(
         &'a self,
         changes: &'a [RowChange],
     ) -> BoxFuture<'a, Result<TableWritten, TableError>> {
-        let write = || {
+        async move {
             self.better_than(Link::Breaks)?;
-            let written = self.table.write(changes);
-            self.better_than(Link::LosesAnswers).map(|()| written)
-        };
-        std::future::ready(write()).boxed()
+            *self.table.time.lock() = self.clock.now();
+            let written = self.table.write(changes).await;
+            self.better_than(Link::LosesAnswers).and(written)
+        }
+        .boxed()
     }
 }
 
@@ -181,8 +146,8 @@ enum Newest {
 /// Replicas of one table, each with a clock of its own.
 struct Replicas {
     clock: Arc<ManualClock>,
-    table: Arc<Table>,
-    copy: Rows,
+    table: Arc<FakeTable>,
+    copy: FakeRows,
     replicas: Vec<(Process, Linked)>,
     /// The newest write of each user.
     newest: HashMap<&'static str, Newest>,
@@ -192,14 +157,15 @@ struct Replicas {
 impl Replicas {
     fn new(skews: &[i64]) -> Replicas {
         let clock = Arc::new(ManualClock::new(NOW));
-        let table = Arc::new(Table { clock: clock.clone(), rows: Mutex::default() });
+        let table = Arc::new(FakeTable::default());
         let replica = |skew: &i64| {
             let process = Process::new(Options { is_shared: true, ..Options::default() });
             process.clock.set(NOW.saturating_add_signed(*skew));
-            (process, Linked { table: table.clone(), link: AtomicU8::new(Link::Up as u8) })
+            let link = AtomicU8::new(Link::Up as u8);
+            (process, Linked { table: table.clone(), clock: clock.clone(), link })
         };
         let replicas = skews.iter().map(replica).collect();
-        let (copy, newest, writes) = (Rows::default(), HashMap::new(), 0);
+        let (copy, newest, writes) = (FakeRows::default(), HashMap::new(), 0);
         Replicas { clock, table, copy, replicas, newest, writes }
     }
 
@@ -238,7 +204,7 @@ impl Replicas {
             Step::Poll { replica } => self.poll(replica).await,
             Step::Link { replica, link } => self.replicas[replica].1.set(link),
             Step::Pass { millis } => self.pass(1_000 * millis),
-            Step::Flush => *self.table.rows.lock() = Rows::default(),
+            Step::Flush => *self.table.rows.lock() = FakeRows::default(),
             Step::Copy => self.copy = self.table.rows.lock().clone(),
             Step::Failover => *self.table.rows.lock() = self.copy.clone(),
         }

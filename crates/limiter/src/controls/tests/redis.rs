@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
+
 use crate::controls::{Controls, Draft, Options, PutOptions};
 use crate::tests::servers::{Server, until};
 use weir_store::redis::{Endpoint, Options as StoreOptions, RedisStore, Topology};
@@ -74,4 +76,25 @@ async fn replicas_share_controls_also_after_an_outage() {
     let (cid, shared) = b.block("cid").await;
     assert!(shared);
     until("another block", async || a.has(&cid)).await;
+}
+
+#[tokio::test]
+async fn many_changes_at_two_replicas_are_all_shared_after_a_pause_of_redis() {
+    let server = Server::start();
+    let (a, b) = (Replica::start(&server).await, Replica::start(&server).await);
+    let (first, _) = a.block("first").await;
+    until("the block at the other replica", async || b.has(&first)).await;
+    server.stop();
+    let names: Vec<_> = (0..300).map(|i| [format!("a{i}"), format!("b{i}")]).collect();
+    let blocks = names.iter().flat_map(|[of_a, of_b]| [a.block(of_a), b.block(of_b)]);
+    let pause = async {
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        server.go_on();
+    };
+    tokio::join!(join_all(blocks), pause);
+    until("all changes at both", async || {
+        [&a, &b].iter().all(|replica| replica.controls.list().len() == 601)
+    })
+    .await;
+    assert_eq!([&a, &b].map(|replica| replica.controls.table_losses()), [0, 0]);
 }

@@ -2,6 +2,7 @@
 
 use super::super::set::ControlSet;
 use super::*;
+use weir_store::TableRow;
 
 const HOUR: Micros = 3_600 * SECOND;
 
@@ -12,7 +13,7 @@ fn put(user: &str, at: Micros, until: Option<Micros>) -> Arc<Control> {
 }
 
 /// Returns the rows as a table has them.
-fn rows(controls: impl IntoIterator<Item = Arc<Control>>) -> Vec<(String, String)> {
+fn rows(controls: impl IntoIterator<Item = Arc<Control>>) -> Vec<TableRow> {
     let mut set = ControlSet::default();
     controls.into_iter().for_each(|control| set.put(control, true));
     set.texts()
@@ -57,7 +58,7 @@ fn one_that_replaced_a_longer_one_leaves_a_tombstone() {
     set.drop_expired(NOW + 2 * HOUR);
     assert_eq!(set.texts(), []);
     set.put(shorter, true);
-    assert!(!set.texts()[0].1.contains("tombstone"), "it has replaced none");
+    assert!(!set.texts()[0].text.contains("tombstone"), "it has replaced none");
 }
 
 #[test]
@@ -137,15 +138,32 @@ fn replicas_drop_the_same_controls_of_too_many_to_compare() {
 }
 
 #[test]
-fn a_row_that_another_one_has_replaced_is_not_shared() {
+fn a_row_is_shared_when_the_table_has_it() {
     let mut set = ControlSet::default();
     set.put(put("ann", NOW, None), true);
-    assert!(!set.is_shared("ann", NOW));
+    assert!(!set.is_shared("ann") && !set.is_shared("bob"));
     let changes = set.changes();
     set.shared(&changes);
-    assert!(set.is_shared("ann", NOW));
-    set.merge(rows([put("ann", NOW + 1, None)]), NOW);
-    assert!(!set.is_shared("ann", NOW) && !set.is_shared("bob", NOW));
+    assert!(set.is_shared("ann"));
+}
+
+#[test]
+fn a_change_that_is_being_made_wins_over_a_later_row_once() {
+    let mut set = ControlSet::default();
+    set.begin_change("ann");
+    set.put(put("ann", NOW, Some(NOW + HOUR)), true);
+    let later = || rows([put("ann", NOW + 1, None)]);
+    assert!(!set.merge(later(), NOW).changed);
+    let is_new = |set: &mut ControlSet| set.changes().iter().map(|row| row.is_new).next();
+    // Its answer was lost.
+    assert_eq!([is_new(&mut set), is_new(&mut set)], [Some(true), Some(false)]);
+    assert!(set.merge(later(), NOW).changed);
+    assert_eq!(set.get("ann").unwrap().until, None);
+    // The time of the table, which is later than that in the text.
+    let mut moved = later();
+    moved[0].at += 5;
+    set.merge(moved, NOW);
+    assert_eq!(set.get("ann").unwrap().at, NOW + 6);
 }
 
 #[test]

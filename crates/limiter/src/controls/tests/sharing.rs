@@ -1,24 +1,21 @@
 //! Processes that share a table, which can be away.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 use super::*;
-use weir_store::{RowChange, SharedTable, StoreError, TableError, TableVersion, TableWritten};
+use weir_store::conformance::table::{FakeRows, FakeTable};
+use weir_store::{
+    RowChange, SharedTable, StoreError, TableError, TableRow, TableVersion, TableWritten,
+};
 
-/// The text of each row, and the time before it.
-type Rows = BTreeMap<String, (Micros, String)>;
-
-/// A table in memory, as Redis keeps it.
+/// A table that can be away.
 #[derive(Debug, Default)]
 struct Table {
-    /// The version of the table, and its rows.
-    rows: Mutex<(u64, Rows)>,
+    fake: FakeTable,
     away: AtomicBool,
     /// Whether a row is too large to be read.
     unreadable: AtomicBool,
@@ -38,54 +35,33 @@ impl Table {
     }
 }
 
-/// Returns a version as Redis has it: none before the first row.
-fn version_text(version: u64) -> String {
-    if version == 0 { String::new() } else { version.to_string() }
-}
-
 impl SharedTable for Table {
     fn tried(&self) -> BoxFuture<'_, ()> {
-        std::future::ready(()).boxed()
+        self.fake.tried()
     }
 
     fn version(&self) -> BoxFuture<'_, Result<TableVersion, TableError>> {
-        let version = version_text(self.rows.lock().0);
-        async move { self.check().map(|()| TableVersion { version, time: NOW }) }.boxed()
+        *self.fake.time.lock() = NOW;
+        async move { self.check().and(self.fake.version().await) }.boxed()
     }
 
-    fn rows(&self) -> BoxFuture<'_, Result<Vec<(String, String)>, TableError>> {
-        let rows = self.rows.lock().1.clone();
-        let rows = rows.into_iter().map(|(name, (_, text))| (name, text)).collect();
+    fn rows(&self) -> BoxFuture<'_, Result<Vec<TableRow>, TableError>> {
         self.asked.fetch_add(1, Ordering::Relaxed);
-        let read = match self.unreadable.load(Ordering::Relaxed) {
-            true => Err(StoreError::Unavailable.into()),
-            false => self.check().map(|()| rows),
-        };
-        std::future::ready(read).boxed()
+        match self.unreadable.load(Ordering::Relaxed) {
+            true => std::future::ready(Err(StoreError::Unavailable.into())).boxed(),
+            false => async move { self.check().and(self.fake.rows().await) }.boxed(),
+        }
     }
 
     fn write<'a>(
         &'a self,
         changes: &'a [RowChange],
     ) -> BoxFuture<'a, Result<TableWritten, TableError>> {
-        let write = || {
+        async move {
             self.check()?;
-            let mut table = self.rows.lock();
-            let before = version_text(table.0);
-            for RowChange { name, at, text } in changes {
-                let old = table.1.get(name).map(|(at, _)| *at);
-                match text {
-                    Some(text) if old.is_none_or(|old| old < *at) => {
-                        table.1.insert(name.clone(), (*at, text.clone()));
-                        table.0 += 1;
-                    }
-                    None if old == Some(*at) => drop(table.1.remove(name)),
-                    _ => {}
-                }
-            }
-            Ok(TableWritten { before, after: version_text(table.0) })
-        };
-        std::future::ready(write()).boxed()
+            self.fake.write(changes).await
+        }
+        .boxed()
     }
 }
 
@@ -144,7 +120,7 @@ async fn rows_that_cannot_be_read_are_asked_for_less_and_less() {
     b.until_blocked(&["ann"]).await;
     table.unreadable.store(true, Ordering::Relaxed);
     // As another program would write it.
-    table.rows.lock().0 += 1;
+    table.fake.rows.lock().version += 1;
     let before = table.asked.load(Ordering::Relaxed);
     tokio::time::sleep(std::time::Duration::from_secs(600)).await;
     let asked = table.asked.load(Ordering::Relaxed) - before;
@@ -201,7 +177,7 @@ async fn what_the_table_loses_comes_back() {
     a.process.put(block("ann")).await;
     b.until_blocked(&["ann"]).await;
     // As after a flush, or a failover to a replica that lacks the last writes.
-    *table.rows.lock() = (99, BTreeMap::new());
+    *table.fake.rows.lock() = FakeRows { version: 99, ..FakeRows::default() };
     Replica::start(&table).until_blocked(&["ann"]).await;
     assert_eq!(
         (a.process.blocked(&["ann"]), b.process.blocked(&["ann"])),
@@ -216,10 +192,10 @@ async fn a_table_that_is_emptied_is_noticed_once() {
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     a.process.put(block("ann")).await;
     assert_eq!(a.process.controls.table_losses(), 0);
-    *table.rows.lock() = Default::default();
+    *table.fake.rows.lock() = FakeRows::default();
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     assert_eq!(a.process.controls.table_losses(), 1);
-    assert_eq!(table.rows.lock().1.len(), 1, "the control is written again");
+    assert_eq!(table.fake.rows.lock().rows.len(), 1, "the control is written again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -227,10 +203,10 @@ async fn rows_that_are_not_understood_are_left_alone() {
     let table = Arc::new(Table::default());
     let strange = [("x", "{}"), ("y", "{\"action\":\"new\"}"), ("z", "no json")];
     let rows = strange.map(|(name, text)| (name.to_owned(), (NOW, text.to_owned())));
-    *table.rows.lock() = (1, rows.into_iter().collect());
+    *table.fake.rows.lock() = FakeRows { version: 1, rows: rows.into_iter().collect() };
     let a = Replica::start(&table);
     assert!(a.process.put(block("ann")).await.shared);
-    assert_eq!(table.rows.lock().1.len(), 4);
+    assert_eq!(table.fake.rows.lock().rows.len(), 4);
 }
 
 #[tokio::test(start_paused = true)]
@@ -254,4 +230,64 @@ async fn a_first_read_that_fails_is_repeated_at_once() {
     process.put(block("bob")).await;
     assert_eq!(*first_read.borrow(), FirstRead::Done);
     running.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_writers_of_many_rows_lose_none_and_do_not_take_each_other_for_a_loss() {
+    let table = Arc::new(Table::default());
+    let (a, b) = (Replica::start(&table), Replica::start(&table));
+    a.process.put(block("ann")).await;
+    b.until_blocked(&["ann"]).await;
+    table.set_away(true);
+    let put = |replica: &Replica, name: &str, i: usize| {
+        let (controls, user) = (replica.process.controls.clone(), format!("{name}{i}"));
+        let put = async move { controls.put(None, block(&user), PutOptions::default()).await };
+        tokio::spawn(put)
+    };
+    let puts = (0..120).flat_map(|i| [put(&a, "a", i), put(&b, "b", i)]).collect::<Vec<_>>();
+    for put in puts {
+        assert!(!put.await.unwrap().unwrap().shared);
+    }
+    table.set_away(false);
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    assert_eq!(table.fake.rows.lock().rows.len(), 241, "all rows are written");
+    for replica in [&a, &b] {
+        let controls = &replica.process.controls;
+        assert_eq!((controls.list().len(), controls.table_losses()), (241, 0));
+        assert_eq!(controls.counts(|_| 0).1, 0, "nothing is left to share");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_later_of_two_changes_wins_although_its_clock_is_behind() {
+    let table = Arc::new(Table::default());
+    let (a, b) = (Replica::start(&table), Replica::start(&table));
+    let first = a.process.put(block("ann")).await.control;
+    b.until_blocked(&["ann"]).await;
+    a.process.clock.advance(SECOND);
+    let ahead = a.process.put(Draft { reason: "earlier".into(), ..block("ann") }).await;
+    assert!(ahead.shared && ahead.control.at == first.at + SECOND);
+    let behind = b.process.put(Draft { reason: "later".into(), ..block("ann") }).await;
+    assert!(behind.shared);
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    for replica in [&a, &b] {
+        let control = replica.process.controls.get(&first.id).unwrap();
+        assert_eq!((control.reason.as_str(), control.at), ("later", ahead.control.at + 1));
+    }
+    assert!(b.process.controls.delete(&first.id).await.unwrap().shared);
+    a.until_blocked(&[]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_own_clock_that_is_ahead_does_not_win_over_later_changes() {
+    let table = Arc::new(Table::default());
+    table.set_away(true);
+    let a = Replica::start(&table);
+    a.process.clock.advance(86_400 * SECOND);
+    let control = a.process.put(block("ann")).await.control;
+    assert!(control.at > NOW);
+    table.set_away(false);
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    assert_eq!(a.process.controls.get(&control.id).unwrap().at, NOW);
+    assert_eq!(table.fake.rows.lock().rows[&control.id].0, NOW);
 }

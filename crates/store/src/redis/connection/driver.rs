@@ -287,6 +287,7 @@ impl Driver {
             ProbeCause::Slow(elapsed) => {
                 // It is slow since it missed the threshold; fails what was pushed at that moment.
                 self.connection.set_slow();
+                *self.shared().late.lock() = Some(elapsed);
                 self.log.slow(elapsed, self.slow_after());
             }
             ProbeCause::Refuses(error) => {
@@ -296,12 +297,13 @@ impl Driver {
         }
         let mut backoff = ProbeBackoff::new();
         loop {
+            let sent = Instant::now();
             match self.probe.send_timed(&mut session.link, self.slow_after()).await {
                 Timed::InTime(_) => break,
                 Timed::Late(Err(error)) if ends_session(&error) => {
                     return self.disconnected(&session, Disconnect::Error(error));
                 }
-                Timed::Late(_) => {}
+                Timed::Late(_) => *self.shared().late.lock() = Some(sent.elapsed()),
                 Timed::Stalled => return self.disconnected(&session, Disconnect::Stalled),
             }
             backoff.wait().await;

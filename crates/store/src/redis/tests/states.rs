@@ -223,9 +223,11 @@ fn a_user_with_the_documented_permissions_is_enough() {
             try_read(&store, key, &plan, &[]).await.unwrap();
             try_reset(&store, key, &plan).await.unwrap();
         }
-        let row = RowChange { name: "block".into(), at: 1, text: Some("text".into()) };
+        let row =
+            RowChange { name: "block".into(), at: 1, is_new: false, text: Some("text".into()) };
         store.write(&[row]).await.unwrap();
-        assert_eq!(store.rows().await.unwrap(), [("block".to_owned(), "text".to_owned())]);
+        let rows = store.rows().await.unwrap();
+        assert_eq!((rows.len(), &*rows[0].name, &*rows[0].text), (1, "block", "text"));
     });
 }
 

@@ -81,6 +81,7 @@ fn bench() -> Bench {
     let (identities, watch) = Default::default();
     let sources = Sources {
         replica: String::new(),
+        grpc_port: None,
         limiter,
         top,
         rules,
@@ -211,7 +212,7 @@ async fn denials_reloads_and_the_store_are_changes() {
     let problem = json!({
         "kind": "rules", "severity": "critical",
         "text": "new rules are rejected, the previous ones stay active: config error, unknown key 'uint'",
-        "file": "rules.yaml", "line": 2, "column": 1, "count": 1,
+        "file": "rules.yaml", "line": 2, "column": 1, "count": 1, "runbook": "WeirRulesRejected",
     });
     let mut first = changes[0]["problems"][0].clone();
     assert!(first.as_object_mut().unwrap().remove("since").unwrap().is_string(), "{changes:?}");
