@@ -217,8 +217,8 @@ impl Top {
         near_threshold: f32,
     ) {
         let key = self.hasher.key(domain, entries, rule).of_limit(limit);
-        for Aligned(lists) in &self.lists {
-            lists.lock().near.return_hits(&key, hits, near_threshold);
+        for thread in &self.lists {
+            thread.lists.lock().near.return_hits(&key, hits, near_threshold);
         }
     }
 
