@@ -127,6 +127,7 @@ fn controls(count: usize) -> Vec<Arc<Control>> {
         id: format!("{number}"),
         domain: "bench".into(),
         entries: vec![OwnedEntry { key: "blocked".into(), value: format!("value 0 {number:03}") }],
+        except: Vec::new(),
         exact: false,
         text: false,
         action: Action::Block,

@@ -365,7 +365,7 @@ mod tests {
             let ClientError::Connection(error) = error else { panic!("{error:?}") };
             assert!(!error.contains("S3cret") && error.contains("***@weir:6070"), "{error}");
         }
-        assert_eq!(client.server(), "http://***@weir:6070");
+        assert_eq!(client.shown, "http://***@weir:6070");
         let target: Target = url.parse().unwrap();
         assert_eq!(
             (target.to_string().as_str(), target.path()),

@@ -292,7 +292,7 @@ descriptors:
     reserve: {id: call, settle: settle, estimate: 800}
 ",
     );
-    let send = |entries, hits| {
+    let send = |entries: &[Entry<'_>], hits| {
         let hits_addend = Some(hits);
         bench.send(&[Descriptor { entries, hits_addend, ..Default::default() }], 0);
     };

@@ -122,7 +122,7 @@ fn whom_a_block_spares_is_kept_and_ignored_by_earlier_versions() {
     assert_eq!(serde_json::from_str::<Control>(&json).unwrap(), block);
     assert_eq!(block.match_text(), "d except plan=partner, ip=10.0.0.0/8");
     // To a version that does not know the member it is a block of all.
-    let unknown = Row::read(&block.id, &json.replace("except", "later")).unwrap();
+    let unknown = Row::read(&block.id, 0, &json.replace("except", "later")).unwrap();
     block.except.clear();
     assert_eq!(unknown.control().map(|control| &**control), Some(&block));
 }
