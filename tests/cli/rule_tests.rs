@@ -1,5 +1,5 @@
-//! The subcommand `weir test`: the tests of `docs/testing-rules.md` and `docs/recipes.md`, the tests that the examples
-//! ship with, and invalid test files.
+//! The subcommand `weir test`: the tests of `docs/testing-rules.md`, `docs/recipes.md` and `docs/rules.md`, the tests
+//! that the examples ship with, and invalid test files.
 
 use std::fs;
 use std::path::Path;
@@ -27,11 +27,13 @@ fn test(text: &str, arguments: &str) -> Ended {
 fn the_documented_tests_pass() {
     // It is shown with what `weir test` prints, which tests/repository/console.rs compares.
     let failing = "failing.test.yaml";
-    for (document, tests) in [("docs/testing-rules.md", 6), ("docs/recipes.md", 12)] {
+    for (document, tests) in
+        [("docs/testing-rules.md", 6), ("docs/recipes.md", 12), ("docs/rules.md", 1)]
+    {
         let directory = tempfile::tempdir().unwrap();
         for (name, text) in markdown::files(&files::read(document)) {
             if name != failing {
-                fs::write(directory.path().join(name), text).unwrap();
+                files::write_below(directory.path(), &name, &text);
             }
         }
         let (code, out, err) = command_line(directory.path(), "weir test .");
