@@ -22,6 +22,9 @@ pub(crate) enum Section {
 }
 
 impl Section {
+    pub const ALL: [Section; 7] =
+        [Root, Descriptor, Group, Reserve, Limit, ListedLimit, Replacement];
+
     fn name(self) -> &'static str {
         match self {
             Section::Root => "the root of the file",
@@ -61,7 +64,7 @@ pub(crate) enum ValueType {
     Other,
 }
 
-use Section::{Descriptor, Group, ListedLimit, Reserve, Root};
+use Section::{Descriptor, Group, Limit, ListedLimit, Replacement, Reserve, Root};
 use ValueType::{Flag, Other, Text};
 
 /// The keys of all sections but limits, in the order in which messages list them.
@@ -149,9 +152,7 @@ const LIMITS_OF_OTHERS: [&str; 12] = [
 
 /// Suggests a key similar to an unknown one, or else lists the keys of the section.
 pub(crate) fn suggestion(name: &str, section: Section) -> String {
-    if LIMITS_OF_OTHERS.contains(&name)
-        && matches!(section, Descriptor | Section::Limit | ListedLimit)
-    {
+    if LIMITS_OF_OTHERS.contains(&name) && matches!(section, Descriptor | Limit | ListedLimit) {
         return "write the limit as a rate, such as `rate: 10/s`".to_owned();
     }
     let of_section = Key::all().filter(|key| key.sections.contains(&section));

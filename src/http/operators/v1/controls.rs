@@ -110,6 +110,7 @@ pub(super) async fn write<S: Store>(
         api.answer(&WrittenControl {
             control,
             shared,
+            store_is_shared: api.store_is_shared(),
             kept,
             rules,
             warnings,
@@ -138,7 +139,8 @@ pub(super) async fn delete<S: Store>(
         api.audit(caller, by, "delete control", &deleted.control);
         let Written { control, shared, kept, .. } = deleted;
         let control = ShownControl::new(control, api.sources.controls.now());
-        api.answer(&DeletedControl { control, shared, kept })
+        let store_is_shared = api.store_is_shared();
+        api.answer(&DeletedControl { control, shared, store_is_shared, kept })
     })
     .await
 }
@@ -149,6 +151,10 @@ pub(super) async fn list_audit<S>(State(api): State<Arc<Api<S>>>, uri: Uri) -> A
 }
 
 impl<S: Store> Api<S> {
+    fn store_is_shared(&self) -> bool {
+        self.sources.limiter.store().shared_table().is_some()
+    }
+
     fn audit(&self, caller: Caller, by: &str, action: &str, control: &Control) {
         let subject = |control: &Control| {
             format!("{}: {} {}", control.id, control.action, control.match_text())
