@@ -38,7 +38,7 @@ fn the_documented_tests_pass() {
         }
         let (code, out, err) = command_line(directory.path(), "weir test .");
         assert_eq!((code, err.as_str()), (Some(0), ""), "{document}: {out}");
-        let passed = format!("\n{tests} tests: {tests} passed, 0 failed\n");
+        let passed = format!(": {tests} passed, 0 failed\n");
         assert!(out.ends_with(&passed), "{document}: {out}");
     }
 }

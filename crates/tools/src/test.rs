@@ -29,7 +29,9 @@ Examples:
   weir test rules/shop.test.yaml --output junit > report.xml
   weir test rules/ --filter login
 
-It lists rules that no test reaches, unless --filter leaves tests out. Exits 0 if all tests pass, 1 if one fails or a file has an error.";
+It lists rules that no test reaches, unless --filter leaves tests out.
+
+Exits 0 if all tests pass, 1 if one fails or a file has an error.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLE)]

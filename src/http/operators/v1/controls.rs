@@ -23,7 +23,7 @@ use weir_api::messages::{
 use weir_limiter::controls::{
     Control, ControlError, Controls, Draft, ErrorKind, PutOptions, Written,
 };
-use weir_store::Store;
+use weir_store::{Operations, Store};
 
 const MAX_BODY_BYTES: usize = 128 << 10;
 
@@ -80,7 +80,7 @@ pub(super) async fn show<S>(State(api): State<Arc<Api<S>>>, id: Id, uri: Uri) ->
 
 /// Makes a control, or replaces the one of this id; without an id, the one that does the same. `dry_run`
 /// changes nothing, and `force` accepts a control that matches everything.
-pub(super) async fn write<S: Store>(
+pub(super) async fn write<S: Store + Operations>(
     State(api): State<Arc<Api<S>>>,
     Extension(caller): Extension<Caller>,
     id: Result<Option<Path<String>>, PathRejection>,
@@ -122,7 +122,7 @@ pub(super) async fn write<S: Store>(
     .await
 }
 
-pub(super) async fn delete<S: Store>(
+pub(super) async fn delete<S: Store + Operations>(
     State(api): State<Arc<Api<S>>>,
     Extension(caller): Extension<Caller>,
     id: Id,
@@ -150,7 +150,7 @@ pub(super) async fn list_audit<S>(State(api): State<Arc<Api<S>>>, uri: Uri) -> A
     api.answer(&AuditList { records: api.sources.log.audit() })
 }
 
-impl<S: Store> Api<S> {
+impl<S: Store + Operations> Api<S> {
     fn store_is_shared(&self) -> bool {
         self.sources.limiter.store().shared_table().is_some()
     }
