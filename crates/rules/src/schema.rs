@@ -58,7 +58,7 @@ fn value_of(key: &Key) -> Value {
         "reserve" => reference(Section::Reserve),
         "group" => reference(Section::Group),
         "metadata" => json!({ "type": ["object", "null"] }),
-        "network" | "values" => json!({ "anyOf": [text, list(text.clone())] }),
+        "network" | "values" => json!({ "anyOf": [text, list(text)] }),
         "rate" => json!({ "type": "string" }),
         "rates" => list(json!({ "type": "string" })),
         "v4" => number(0, 32),
