@@ -8,7 +8,7 @@ mod tests;
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -19,7 +19,7 @@ use crate::LONG_VERSION;
 use crate::settings::table::example;
 use weir_common::secret::without_any_login;
 use weir_tools::check::CheckArgs;
-use weir_tools::print::finish;
+use weir_tools::print::{finish, on_stderr};
 use weir_tools::{change, controls, diff, explain, hit, replay, state, test, top, unblock, why};
 
 const EXAMPLES: &str = "\
@@ -48,6 +48,15 @@ Examples:
   weir completions bash > /usr/share/bash-completion/completions/weir
   weir completions fish > ~/.config/fish/completions/weir.fish
   weir completions zsh > /usr/local/share/zsh/site-functions/_weir";
+
+const MAN_EXAMPLES: &str = "\
+Examples:
+  weir man /usr/local/share/man/man1
+  man weir-check";
+
+const VERSION_EXAMPLES: &str = "\
+Examples:
+  weir version";
 
 /// A rate-limit service for Envoy.
 ///
@@ -103,6 +112,11 @@ enum Command {
     Remove(unblock::RemoveArgs),
     /// Print a completion script for a shell.
     Completions(CompletionsArgs),
+    /// Write manual pages, one for each command.
+    Man(ManArgs),
+    /// Print the version.
+    #[command(after_help = VERSION_EXAMPLES)]
+    Version,
 }
 
 #[derive(Debug, Args)]
@@ -113,8 +127,19 @@ pub struct CompletionsArgs {
     shell: Shell,
 }
 
-/// The tip for `weir convert`, which weir does not have: a conversion can limit nothing without an error.
-const CONVERT_TIP: &str = "docs/migrating.md has the rule for each limit of other programs";
+#[derive(Debug, Args)]
+#[command(after_help = MAN_EXAMPLES)]
+pub struct ManArgs {
+    /// The directory, which has to exist.
+    directory: PathBuf,
+}
+
+/// Commands that other programs have, and what to do instead. Commands of weir with similar names do something else.
+const TIPS: [(&str, &str); 2] = [
+    // A conversion can limit nothing without an error.
+    ("convert", "docs/migrating.md has the rule for each limit of other programs"),
+    ("lint", "weir check reports errors and warnings of rule files"),
+];
 
 /// Runs the command that `args` name. The first is the program itself.
 pub fn run(args: Vec<OsString>) -> ExitCode {
@@ -145,6 +170,8 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         Command::Reset(args) => state::reset(&args),
         Command::Settings => print(example().as_bytes()),
         Command::Completions(args) => completions(&args),
+        Command::Man(args) => write_manual(&args),
+        Command::Version => print(format!("weir {LONG_VERSION}\n").as_bytes()),
     }
 }
 
@@ -180,6 +207,16 @@ fn completions(args: &CompletionsArgs) -> ExitCode {
     print(&script)
 }
 
+fn write_manual(args: &ManArgs) -> ExitCode {
+    match clap_mangen::generate_to(Cli::command(), &args.directory) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            on_stderr(&format!("error: cannot write to {}: {error}", args.directory.display()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
 fn print(text: &[u8]) -> ExitCode {
     finish(std::io::stdout().lock().write_all(text), ExitCode::SUCCESS)
 }
@@ -212,10 +249,12 @@ fn add_tip(mut error: clap::Error, args: &[OsString]) -> clap::Error {
                 _ => return error,
             }
         }
-        ErrorKind::InvalidSubcommand if is_command("convert") => {
-            // Commands whose names are similar do something else.
+        ErrorKind::InvalidSubcommand => {
+            let Some((_, tip)) = TIPS.iter().find(|(command, _)| is_command(command)) else {
+                return error;
+            };
             error.remove(ContextKind::SuggestedSubcommand);
-            CONVERT_TIP.to_owned()
+            (*tip).to_owned()
         }
         _ => return error,
     };

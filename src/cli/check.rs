@@ -13,6 +13,9 @@ use weir_tools::{USAGE, environment};
 
 /// Checks the settings file, if one is named, and rules.
 pub fn run(args: CheckArgs) -> ExitCode {
+    if args.schema {
+        return weir_tools::check::print_schema();
+    }
     match with_settings(args, environment()) {
         Ok(args) => weir_tools::check::run(&args),
         Err(code) => code,

@@ -535,6 +535,26 @@ fn the_error_of_convert_names_the_page_with_the_rules() {
 }
 
 #[test]
+fn the_error_of_lint_names_check() {
+    let (code, _, err) = weir(Path::new("."), &["lint", "rules/"]);
+    let wanted = "error: unrecognized subcommand 'lint'\n\n  tip: weir check reports errors and warnings of rule files\n";
+    assert!(code == Some(2) && err.starts_with(wanted), "{err:?}");
+}
+
+#[test]
+fn the_version_is_a_command_and_each_command_has_a_manual_page() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    assert_eq!(weir(path, &["version"]), weir(path, &["--version"]));
+    assert_eq!(weir(path, &["man", "."]), (Some(0), String::new(), String::new()));
+    let page = |name: &str| fs::read_to_string(path.join(name)).unwrap();
+    assert!(page("weir.1").contains(r"weir\-check(1)"), "{}", page("weir.1"));
+    assert!(page("weir-check.1").contains(r"\-\-deny\-warnings"), "{}", page("weir-check.1"));
+    let (code, _, err) = weir(path, &["man", "none"]);
+    assert!(code == Some(1) && err.starts_with("error: cannot write to none: "), "{err}");
+}
+
+#[test]
 fn a_settings_file_is_checked_with_the_rules_that_it_names() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();

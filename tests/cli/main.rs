@@ -16,4 +16,5 @@ mod overlay;
 mod replay;
 mod replay_formats;
 mod rule_tests;
+mod schema;
 mod support;

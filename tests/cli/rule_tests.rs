@@ -1,5 +1,5 @@
-//! The subcommand `weir test`: the tests of `docs/testing-rules.md` and `docs/recipes.md`, the tests that the examples
-//! ship with, and invalid test files.
+//! The subcommand `weir test`: the tests of `docs/testing-rules.md`, `docs/recipes.md` and `docs/rules.md`, the tests
+//! that the examples ship with, and invalid test files.
 
 use std::fs;
 use std::path::Path;
@@ -27,16 +27,18 @@ fn test(text: &str, arguments: &str) -> Ended {
 fn the_documented_tests_pass() {
     // It is shown with what `weir test` prints, which tests/repository/console.rs compares.
     let failing = "failing.test.yaml";
-    for (document, tests) in [("docs/testing-rules.md", 6), ("docs/recipes.md", 12)] {
+    for (document, tests) in
+        [("docs/testing-rules.md", 6), ("docs/recipes.md", 19), ("docs/rules.md", 1)]
+    {
         let directory = tempfile::tempdir().unwrap();
         for (name, text) in markdown::files(&files::read(document)) {
             if name != failing {
-                fs::write(directory.path().join(name), text).unwrap();
+                files::write_below(directory.path(), &name, &text);
             }
         }
         let (code, out, err) = command_line(directory.path(), "weir test .");
         assert_eq!((code, err.as_str()), (Some(0), ""), "{document}: {out}");
-        let passed = format!("\n{tests} tests: {tests} passed, 0 failed\n");
+        let passed = format!(": {tests} passed, 0 failed\n");
         assert!(out.ends_with(&passed), "{document}: {out}");
     }
 }
@@ -197,6 +199,70 @@ a.test.yaml:8:9: step 2 at 1.5s
 </testsuites>
 "#;
     assert_eq!(out, shown);
+}
+
+#[test]
+fn rules_that_no_test_reaches_are_listed() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = "\
+domain: shop
+descriptors:
+  - { key: path, rate: 5/m }
+  - { key: user, rate: 5/m }
+  - { key: plan, descriptors: [{ key: user, rate_limit: { unlimited: true, replaces: [{ name: a }] } }] }
+  - { key: all, rate_limit: { name: a, rate: 5/m } }
+";
+    fs::write(directory.path().join("shop.yaml"), rules).unwrap();
+    let test = |name: &str, descriptors: &str| {
+        let text = format!(
+            "rules: [shop.yaml]\ndomain: shop\ntests:\n- {{name: {name}, steps: [{{descriptors: [{descriptors}]}}]}}\n"
+        );
+        fs::write(directory.path().join(format!("{name}.test.yaml")), text).unwrap();
+    };
+    test("first", "path=/, other=x");
+    // A limit of the request is none of the rules.
+    test("second", "{ entries: user=ann, limit: { rate: 1/s } }, path=/");
+    let (code, out, err) = command_line(directory.path(), "weir test .");
+    assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
+    let shown = "\
+./first.test.yaml
+  ok      first
+./second.test.yaml
+  ok      second
+rules that no test reaches:
+  shop.all (./shop.yaml:6:5)
+  shop.plan.user (./shop.yaml:5:32)
+  shop.user (./shop.yaml:4:5)
+2 tests: 2 passed, 0 failed
+";
+    assert_eq!(out, shown);
+    // The rule that is replaced decides nothing.
+    test("second", "user=ann, 'plan=gold,user=ann', all=");
+    let (_, out, _) = command_line(directory.path(), "weir test .");
+    let unreached = "rules that no test reaches:\n  shop.all (./shop.yaml:6:5)\n2 tests";
+    assert!(out.contains(unreached), "{out}");
+    test("third", "all=");
+    let (_, out, _) = command_line(directory.path(), "weir test .");
+    assert!(!out.contains("reaches"), "{out}");
+}
+
+#[test]
+fn a_filter_runs_the_tests_with_the_text_in_their_names() {
+    let (code, out, err) = test(FAILING, "--filter two");
+    assert_eq!((code, err.as_str()), (Some(1), ""));
+    // Both have it. Nothing is said about rules.
+    assert!(out.ends_with("\n2 tests: 0 passed, 2 failed\n"), "{out}");
+    let (_, out, _) = test(FAILING, "--filter <one>");
+    assert!(!out.contains("FAILED  two"), "{out}");
+    assert!(out.ends_with("\n1 test: 0 passed, 1 failed\n"), "{out}");
+    let (code, out, err) = test(FAILING, "--filter three");
+    assert_eq!((code, out.as_str()), (Some(1), ""));
+    assert_eq!(err, "error: no test has 'three' in its name\n");
+    let unreached = FAILING.replace("path=/a", "other=a");
+    assert!(test(&unreached, "").1.contains("rules that no test reaches:"));
+    assert!(!test(&unreached, "--filter two").1.contains("reaches"));
+    let broken = FAILING.replace("name: two", "nam: two");
+    assert!(test(&broken, "--filter three").2.contains("unknown key 'nam'"));
 }
 
 #[test]

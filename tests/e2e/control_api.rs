@@ -99,6 +99,7 @@ async fn a_block_denies_the_next_request_until_it_is_deleted() {
             (&json!("b1"), &json!(["shop.user"]))
         );
         assert_eq!(written["shared"], bench.is_shared(), "{written}");
+        assert_eq!(written["store_is_shared"], bench.is_shared(), "{written}");
         assert_eq!(written["kept"], bench.is_shared(), "{written}");
         let left = written["control"]["left_ms"].as_u64().unwrap();
         assert!(left > 3_000_000 && left <= 3_600_000, "{written}");
@@ -125,6 +126,7 @@ async fn a_block_denies_the_next_request_until_it_is_deleted() {
 
         let (status, deleted) = api.delete("/v1/controls/b1");
         assert_eq!((status, &deleted["shared"]), (200, &json!(bench.is_shared())));
+        assert_eq!(deleted["store_is_shared"], bench.is_shared());
         // What was denied was not counted.
         assert_eq!(codes(grpc, "user", "m1").await, [OK, OVER]);
         assert_eq!(api.get("/v1/controls/b1").0, 404);

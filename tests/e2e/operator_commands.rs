@@ -81,7 +81,8 @@ async fn a_block_denies_the_next_request_until_it_is_deleted() {
 
     let ran = at(weir.debug, "block -d shop --for 1h --reason abuse user=m2");
     assert_eq!(ran.code, Some(0), "{}", ran.err);
-    assert!(ran.err.contains("warning: not shared: only this replica"), "{}", ran.err);
+    // Replicas that count in memory share nothing.
+    assert!(!ran.err.contains("not shared"), "{}", ran.err);
     assert!(ran.err.contains("warning: not kept: "), "{}", ran.err);
     assert_eq!(user(&weir, "m2").await, Code::OverLimit);
     // Also where no rule matches.
@@ -245,6 +246,20 @@ fn a_user_at_a_terminal_is_asked_after_a_warning() {
     // Without a warning about the control nobody is asked.
     let (code, output) = in_terminal(weir.debug, "block -d shop user=m1", "").expect("script");
     assert!(code == Some(0) && !output.contains("[y/N]"), "{output}");
+}
+
+#[test]
+fn a_watched_list_is_printed_again_until_its_reader_is_gone() {
+    let weir = serving(RULES).start();
+    let script = "\"$0\" top --watch --rows 3 | head -n 4; echo ${PIPESTATUS[0]}";
+    let mut bash = Command::new("bash");
+    bash.args(["-c", script, env!("CARGO_BIN_EXE_weir")]);
+    let ran = bash.env("WEIR_SERVER", format!("http://{}", weir.debug)).output().expect("bash");
+    let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    let lines: Vec<&str> = out.lines().collect();
+    let [first, time, "", again, "0"] = lines[..] else { panic!("{out}{err}") };
+    assert!(first == "no hits" && again == first && time.ends_with("on this replica"), "{out}");
+    assert_eq!(err, "");
 }
 
 #[tokio::test]

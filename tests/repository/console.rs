@@ -21,7 +21,7 @@ fn run(name: &str, document: &str) -> Result<usize, String> {
         match block.language.as_str() {
             "yaml" => {
                 let file = markdown::file_name(&block.text).unwrap_or("shop.yaml");
-                fs::write(directory.path().join(file), &block.text).unwrap();
+                files::write_below(directory.path(), file, &block.text);
             }
             "console" => {
                 count += 1;

@@ -105,6 +105,9 @@ pub struct WrittenControl {
     pub control: ShownControl,
     /// Whether all replicas apply it within a second.
     pub shared: bool,
+    /// Whether replicas share controls by their store: those that lack this one follow later.
+    #[serde(default)]
+    pub store_is_shared: bool,
     /// Whether the change outlives the process.
     pub kept: bool,
     /// Why the file that would keep it cannot be written.
@@ -129,6 +132,8 @@ pub struct DeletedControl {
     pub control: ShownControl,
     /// Whether all replicas drop the control within a second.
     pub shared: bool,
+    #[serde(default)]
+    pub store_is_shared: bool,
     /// Whether the deletion outlives the process.
     pub kept: bool,
     /// Why the file that would keep it cannot be written.

@@ -8,7 +8,7 @@ use super::Limiter;
 use super::decision::{Answered, Decided};
 use super::lookup::{Match, Matched};
 use crate::top::{NearAdmission, Outcome, Recorded, Top};
-use weir_limit::{Decision, Limit, NearLimit, Plan, Source};
+use weir_limit::{Decision, Limit, NearLimit, Op, Plan, ReservationOp, Source};
 use weir_rules::{Domain, Found, Rule, RuleStats};
 use weir_store::Charge;
 
@@ -169,7 +169,7 @@ impl<S> Limiter<S> {
     ) {
         let CountedHits { charge, decision, hits, .. } = *counted;
         if hits == 0 {
-            if decision.reserved > decision.granted {
+            if decision.reserved > 0 {
                 self.return_hits(top, matched, counted);
             }
             return;
@@ -192,8 +192,17 @@ impl<S> Limiter<S> {
     /// Takes the hits that a settlement returned from what is listed as used.
     #[cold]
     fn return_hits(&self, top: &Top, matched: &Matched<'_, '_>, counted: &CountedHits<'_>) {
-        let CountedHits { charge: Charge { plan, key, .. }, decision, .. } = *counted;
-        let returned = u64::from(decision.reserved - decision.granted);
+        let CountedHits { charge, decision, .. } = *counted;
+        let Charge { plan, key, .. } = charge;
+        let used = match charge.op {
+            Op::Reservation(
+                ReservationOp::Settle(used)
+                | ReservationOp::SettleKnown(used)
+                | ReservationOp::SettleOrReserve(used, _),
+            ) => used,
+            _ => 0,
+        };
+        let returned = decision.reserved.saturating_sub(used).into();
         for (i, limit) in plan.limits().iter().enumerate() {
             let (id, near) =
                 (plan.limit_id(i as u8), limit.near_threshold(self.options.near_limit_ratio));

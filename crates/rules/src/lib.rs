@@ -19,6 +19,7 @@ mod metrics;
 mod model;
 mod overlay;
 mod read;
+mod schema;
 pub mod source;
 mod syntax;
 #[cfg(test)]
@@ -37,6 +38,7 @@ pub use model::rule::{Metadata, Rule};
 pub use model::stats::{ReserveCounts, ReserveStats, RuleSeries, RuleStats};
 pub use model::value_set::{Group, MatchKind};
 pub use overlay::{Overlay, OverlayError, OverlayReport};
+pub use schema::json_schema;
 pub use source::lists::{ListFile, Lists, WatchedLists};
 pub use source::manifest::SourceFile;
 pub use source::{YAML_HEADER, xds};

@@ -16,7 +16,7 @@ use weir_common::number::{count, parse_size};
 use weir_rules::source::Selection;
 use weir_rules::{
     DEFAULT_MAX_PROBLEMS, Group, Lists, Loaded, Options, Position, Problem, Rule, Severity,
-    SourceFile,
+    SourceFile, json_schema,
 };
 
 /// Characters of the widest column that is padded: one long key does not widen every row.
@@ -33,6 +33,7 @@ Examples:
   weir check --settings weir.toml
   weir check rules/ --overlay limits.overlay.yaml
   kubectl get configmap rules -o yaml | weir check -
+  weir check --schema > weir-rules.schema.json
 
 Exits 0 if the rules and settings load, 1 if a file has an error, or a warning with --deny-warnings.";
 
@@ -67,6 +68,9 @@ pub struct CheckArgs {
     /// repeated.
     #[arg(long, value_name = "FILE")]
     envoy: Vec<PathBuf>,
+    /// Print a JSON Schema of rule files for editors, and exit.
+    #[arg(long, exclusive = true)]
+    pub schema: bool,
     /// Reject limits that may need more state per key.
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse_size)]
     #[arg(allow_hyphen_values = true)]
@@ -75,6 +79,11 @@ pub struct CheckArgs {
     #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_PROBLEMS, value_parser = count())]
     #[arg(allow_negative_numbers = true)]
     max_problems: usize,
+}
+
+/// Prints the schema of rule files.
+pub fn print_schema() -> ExitCode {
+    finish(print::json(&json_schema(), &mut io::stdout().lock()), ExitCode::SUCCESS)
 }
 
 /// Prints the rules, or all errors. Exits 1 on any error, and with `--deny-warnings` on any warning.

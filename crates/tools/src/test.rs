@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
-use super::print::finish;
+use super::print::{finish, on_stderr};
 use report::{FileReport, Report};
 use weir_common::escape::has_colors;
 use weir_common::number::{count, parse_size};
@@ -27,6 +27,9 @@ const EXAMPLE: &str = "\
 Examples:
   weir test rules/
   weir test rules/shop.test.yaml --output junit > report.xml
+  weir test rules/ --filter login
+
+It lists rules that no test reaches, unless --filter leaves tests out.
 
 Exits 0 if all tests pass, 1 if one fails or a file has an error.";
 
@@ -36,6 +39,9 @@ pub struct TestArgs {
     /// Test files, or directories with files named .test.yaml.
     #[arg(required = true, value_name = "FILE")]
     paths: Vec<PathBuf>,
+    /// Run only the tests whose names contain this text.
+    #[arg(long, value_name = "NAME")]
+    filter: Option<String>,
     /// Format of the results.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     output: Output,
@@ -58,6 +64,10 @@ enum Output {
 /// Runs all tests and prints their results. Exits 1 unless all pass.
 pub fn run(args: &TestArgs) -> ExitCode {
     let report = report(args);
+    if let Some(filter) = args.filter.as_ref().filter(|_| report.files.is_empty()) {
+        on_stderr(&format!("error: no test has '{filter}' in its name"));
+        return ExitCode::FAILURE;
+    }
     let mut out = io::stdout().lock();
     let printed = match args.output {
         Output::Text => {
@@ -77,7 +87,9 @@ fn report(args: &TestArgs) -> Report {
         ..Options::default()
     };
     let (files, problems) = selection.read_kind(FileKind::Test);
-    let tested = files.into_iter().map(|file| run::run_file(file, &selection, &options));
+    let filter = args.filter.as_deref();
+    let tested = files.into_iter().map(|file| run::run_file(file, filter, &selection, &options));
+    let tested = tested.filter(|file| !file.tests.is_empty() || !file.problems.is_empty());
     let unreadable = problems.into_iter().map(FileReport::unreadable);
     Report { files: tested.chain(unreadable).collect() }
 }

@@ -1,7 +1,9 @@
 //! `weir top`: lists the keys with the most hits, the most denials, and near a limit.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
+use std::thread::sleep;
+use std::time::Duration;
 
 use clap::Args;
 use clap::builder::PossibleValue;
@@ -20,9 +22,15 @@ Examples:
   weir top -d shop --rule user --window 1m
   weir top --sort-by would-be-denied
   weir top --sort-by near --output json
+  weir top --sort-by denied --window 1m --watch
 
 It lists the keys of all replicas that share their lists (top.share), else of one. The last line has the time over which
 they are counted, which may be somewhat more than the window. The true count of a key is at most ERROR lower.";
+
+const WATCH_INTERVAL: Duration = Duration::from_secs(2);
+
+/// What moves a terminal's cursor to its top, and erases what is below.
+const CLEAR: &[u8] = b"\x1b[H\x1b[J";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -47,6 +55,9 @@ pub struct TopArgs {
     /// Format of the list.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     output: Output,
+    /// List again every two seconds, until Ctrl-C or an error.
+    #[arg(long)]
+    watch: bool,
     /// Only what this replica has counted, also where replicas share their lists.
     #[arg(long)]
     here: bool,
@@ -88,9 +99,27 @@ impl TopArgs {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "the command does nothing else meanwhile")]
 pub fn run(args: &TopArgs) -> ExitCode {
-    let answer = ApiClient::new(&args.server).and_then(|client| client.get(&args.path()));
-    args.output.show(answer, |list, out| print_list(list, args.domain.is_some(), out))
+    loop {
+        let answer = ApiClient::new(&args.server).and_then(|client| client.get(&args.path()));
+        let shown =
+            args.output.show(answer, |list, out| print_list(list, args.domain.is_some(), out));
+        if !args.watch || shown != ExitCode::SUCCESS {
+            return shown;
+        }
+        sleep(WATCH_INTERVAL);
+        // A reader that is gone is noticed here.
+        if separate(&mut io::stdout().lock()).is_err() {
+            return shown;
+        }
+    }
+}
+
+/// Clears a terminal, or else leaves a line between two lists.
+fn separate(out: &mut (impl Write + IsTerminal)) -> io::Result<()> {
+    out.write_all(if out.is_terminal() { CLEAR } else { b"\n" })?;
+    out.flush()
 }
 
 /// Prints a list. `is_part`: it has only the keys of some rules.

@@ -24,13 +24,13 @@ pub struct ServeArgs {
     /// A settings file, TOML or YAML.
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
-    /// Address of the gRPC listener.
+    /// Address of the gRPC listener. Default: :8081, on all addresses.
     #[arg(long, value_name = "HOST:PORT")]
     grpc_address: Option<String>,
-    /// Address of the HTTP listener: /json, /healthcheck and /metrics.
+    /// Address of the HTTP listener: /json, /healthcheck and /metrics. Default: :8080, on all addresses.
     #[arg(long, value_name = "HOST:PORT")]
     http_address: Option<String>,
-    /// Address of the debug listener: rules, status, log level and metrics.
+    /// Address of the debug listener: the page, rules, status and log level. Default: 127.0.0.1:6070.
     #[arg(long, value_name = "HOST:PORT")]
     debug_address: Option<String>,
     /// Log levels: off, error, warn, info, debug or trace; or info,h2=debug for a library.
@@ -85,6 +85,21 @@ fn without_value(set: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_help_shows_the_default_addresses() {
+        let command = ServeArgs::augment_args(clap::Command::new("serve"));
+        for (argument, name) in [
+            ("grpc_address", "grpc.address"),
+            ("http_address", "http.address"),
+            ("debug_address", "debug.address"),
+        ] {
+            let setting = SETTINGS.iter().find(|setting| setting.name == name).unwrap();
+            let argument = command.get_arguments().find(|arg| arg.get_id() == argument).unwrap();
+            let help = argument.get_help().unwrap().to_string();
+            assert!(help.contains(&format!("Default: {}", setting.default)), "{help}");
+        }
+    }
 
     #[test]
     fn a_set_without_an_equals_sign_shows_no_value() {

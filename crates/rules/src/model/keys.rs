@@ -22,6 +22,9 @@ pub(crate) enum Section {
 }
 
 impl Section {
+    pub const ALL: [Section; 7] =
+        [Root, Descriptor, Group, Reserve, Limit, ListedLimit, Replacement];
+
     fn name(self) -> &'static str {
         match self {
             Section::Root => "the root of the file",
@@ -61,7 +64,7 @@ pub(crate) enum ValueType {
     Other,
 }
 
-use Section::{Descriptor, Group, ListedLimit, Reserve, Root};
+use Section::{Descriptor, Group, Limit, ListedLimit, Replacement, Reserve, Root};
 use ValueType::{Flag, Other, Text};
 
 /// The keys of all sections but limits, in the order in which messages list them.

@@ -39,9 +39,7 @@ pub(crate) fn print(
         let cause = cause.as_deref().unwrap_or(", unless controls.file names a file");
         warn(err, &format!("not kept: it ends when weir restarts{cause}"));
     }
-    if !written.shared {
-        warn_of_others(if is_dry_run { "would change now" } else { "has changed" }, err);
-    }
+    warn_of_others(written.store_is_shared && !written.shared, err);
     Ok(())
 }
 
@@ -55,15 +53,14 @@ pub(crate) fn print_deleted(
     if let Some(cause) = &deleted.not_kept_because {
         warn(err, &format!("not kept: the control is back when weir restarts: {cause}"));
     }
-    if !deleted.shared {
-        warn_of_others("has changed", err);
-    }
+    warn_of_others(deleted.store_is_shared && !deleted.shared, err);
     Ok(())
 }
 
-fn warn_of_others(changes: &str, err: &mut dyn Write) {
-    let follow = "with Redis others follow when it answers, unless a proxy is before it";
-    warn(err, &format!("not shared: only this replica {changes}; {follow}"));
+fn warn_of_others(lack_it: bool, err: &mut dyn Write) {
+    if lack_it {
+        warn(err, "not shared yet: other replicas follow once Redis accepts it");
+    }
 }
 
 pub(super) fn warn(err: &mut dyn Write, warning: &str) {
@@ -137,7 +134,7 @@ block-1
     #[test]
     fn a_control_that_is_not_shared_or_kept_has_warnings() {
         let mut written = json!({
-            "control": block(), "shared": false, "kept": false, "rules": [],
+            "control": block(), "shared": false, "store_is_shared": true, "kept": false, "rules": [],
             "warnings": ["no rule matches"], "matched": [],
         });
         written["control"]["left_ms"] = Value::Null;
@@ -149,5 +146,9 @@ block-1
         for (warning, part) in std::iter::zip(warnings, ["no rule", "controls.file", "replica"]) {
             assert!(warning.starts_with("warning: ") && warning.contains(part), "{err}");
         }
+        // Without a store that replicas share, there are no others to follow.
+        written["store_is_shared"] = false.into();
+        let (out, err) = printed(&written, false);
+        assert!(out.contains("shared:  no\n") && !err.contains("replica"), "{out}{err}");
     }
 }

@@ -1,5 +1,6 @@
 //! The results of tests, independent of how they are printed.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ pub(super) struct FileReport {
     pub problems: Vec<Problem>,
     pub rendered: String,
     pub tests: Vec<TestReport>,
+    /// The names of the rules with their places, and whether a test reaches them.
+    pub rules: BTreeMap<String, bool>,
 }
 
 #[derive(Debug)]
@@ -62,6 +65,15 @@ impl Report {
         self.files.iter().map(FileReport::failed).sum()
     }
 
+    /// The rules that no test of any file reaches.
+    pub fn unreached(&self) -> Vec<&str> {
+        let mut all = BTreeMap::<&str, bool>::new();
+        for (rule, is_reached) in self.files.iter().flat_map(|file| &file.rules) {
+            *all.entry(&**rule).or_default() |= is_reached;
+        }
+        all.into_iter().filter_map(|(rule, is_reached)| (!is_reached).then_some(rule)).collect()
+    }
+
     pub fn broken(&self) -> usize {
         self.files.iter().filter(|file| !file.problems.is_empty()).count()
     }
@@ -81,7 +93,7 @@ impl FileReport {
         let lists = Vec::new();
         let loaded = Loaded { rules, problems, omitted, files, overlay, lists };
         let rendered = loaded.render_errors();
-        FileReport { name, problems: loaded.problems, rendered, tests: Vec::new() }
+        FileReport { name, problems: loaded.problems, rendered, ..FileReport::default() }
     }
 
     pub fn unreadable(problem: Problem) -> FileReport {

@@ -1,5 +1,6 @@
 //! Runs the tests of a file: each in a time and with a store of its own.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,8 +26,14 @@ const MIN_KEYS: usize = 1 << 14;
 
 const MILLISECOND: Micros = SECOND / 1_000;
 
-/// Runs the tests of a file. `selection` and `options` are those for its rules.
-pub(super) fn run_file(file: RuleFile, selection: &Selection, options: &Options) -> FileReport {
+/// Runs the tests of a file, with a filter those whose names contain it. `selection` and `options` are those for its
+/// rules.
+pub(super) fn run_file(
+    file: RuleFile,
+    filter: Option<&str>,
+    selection: &Selection,
+    options: &Options,
+) -> FileReport {
     let mut problems = Problems::new(options.max_problems);
     // A warning is about further documents, whose tests would not run.
     let tree =
@@ -40,17 +47,26 @@ pub(super) fn run_file(file: RuleFile, selection: &Selection, options: &Options)
     };
     problems.sort_file();
     let (is_valid, (problems, omitted)) = (!problems.has_errors(), problems.into_parts());
-    let Some(tests) = read.filter(|_| is_valid) else {
+    let Some(mut tests) = read.filter(|_| is_valid) else {
         return FileReport::broken(file.name.clone(), problems, omitted, vec![file]);
     };
+    if let Some(filter) = filter {
+        tests.tests.retain(|test| test.name.contains(filter));
+    }
+    if tests.tests.is_empty() {
+        return FileReport::default();
+    }
     let rules = load(&tests, selection, options);
     if !rules.is_good() {
         return FileReport::broken(file.name, rules.problems, rules.omitted, rules.files);
     }
-    let mut suggester = Suggester::default();
-    let run = |test| run_test(test, &rules.rules, &tests.response, &mut suggester);
+    let (mut suggester, mut reached) = (Suggester::default(), HashSet::new());
+    let run = |test| run_test(test, &rules.rules, &tests.response, &mut suggester, &mut reached);
     let runs = tests.tests.into_iter().map(run).collect();
-    FileReport { name: file.name, tests: runs, ..FileReport::default() }
+    let all = rules.rules.rules().filter(|_| filter.is_none());
+    let rules =
+        all.map(|rule| (format!("{} ({})", rule.name, rule.origin), reached.contains(&*rule.name)));
+    FileReport { name: file.name, tests: runs, rules: rules.collect(), ..FileReport::default() }
 }
 
 fn load(tests: &TestFile, selection: &Selection, options: &Options) -> Loaded {
@@ -63,11 +79,12 @@ fn load(tests: &TestFile, selection: &Selection, options: &Options) -> Loaded {
     Loaded::read_patched(&selection, &overlay, &options)
 }
 
-fn run_test(
+fn run_test<'r>(
     test: Test,
-    rules: &RuleSet,
+    rules: &'r RuleSet,
     response: &ResponseOptions,
     suggester: &mut Suggester,
+    reached: &mut HashSet<&'r str>,
 ) -> TestReport {
     let mut bench = Bench::new(&test, rules, response);
     let mut report =
@@ -85,6 +102,7 @@ fn run_test(
         let (position, at) = (step.position, step.at);
         report.failures.push(Failure { position, step: i + 1, at, differences });
     }
+    reached.extend(bench.reached);
     report
 }
 
@@ -107,6 +125,8 @@ struct Bench<'r> {
     clock: Arc<ManualClock>,
     start: Micros,
     headers: HeaderOptions,
+    /// The names of the rules that have decided.
+    reached: HashSet<&'r str>,
 }
 
 impl<'r> Bench<'r> {
@@ -125,7 +145,8 @@ impl<'r> Bench<'r> {
             retry_after: response.retry_after,
             ratelimit_fields: response.ratelimit_fields,
         };
-        Bench { rules, limiter, clock, start: test.start, headers }
+        let (start, reached) = (test.start, HashSet::new());
+        Bench { rules, limiter, clock, start, headers, reached }
     }
 
     fn run(&mut self, step: &Step) -> Responses {
@@ -163,6 +184,8 @@ impl<'r> Bench<'r> {
                 responses.first_unexpected.get_or_insert(number);
             }
             if number == step.repeat {
+                let rules = decision.statuses.iter().filter_map(|status| status.rule);
+                self.reached.extend(rules.map(|rule| &*rule.name));
                 responses.last = self.response(&request, &decision);
             }
             now = now.saturating_add(step.every);

@@ -35,7 +35,7 @@ fn run(text: &str) -> FileReport {
     let name = directory.path().join("d.test.yaml").display().to_string();
     let selection = Selection::of_roots(Vec::new());
     let mut report =
-        run_file(RuleFile { name, text: text.into() }, &selection, &Options::default());
+        run_file(RuleFile { name, text: text.into() }, None, &selection, &Options::default());
     let prefix = format!("{}/", directory.path().display());
     report.rendered = report.rendered.replace(&prefix, "");
     report

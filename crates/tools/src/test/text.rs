@@ -6,6 +6,9 @@ use super::report::{Failure, FileReport, Report, TestReport, duration_text};
 use crate::print::counted;
 use weir_common::escape::escape;
 
+/// The rules without a test that are listed.
+const MAX_UNREACHED: usize = 20;
+
 struct Colors {
     good: &'static str,
     bad: &'static str,
@@ -34,6 +37,7 @@ pub(super) fn print(
             print_test(file, test, colors, out)?;
         }
     }
+    print_unreached(&report.unreached(), out)?;
     let (tests, failed, broken) = (report.tests(), report.failed(), report.broken());
     let color = if report.is_good() { colors.good } else { colors.bad };
     write!(out, "{color}{}: {} passed, {failed} failed", counted(tests, "test"), tests - failed)?;
@@ -41,6 +45,19 @@ pub(super) fn print(
         write!(out, "; {} with errors", counted(broken, "file"))?;
     }
     writeln!(out, "{}", colors.reset)
+}
+
+fn print_unreached(rules: &[&str], out: &mut impl Write) -> io::Result<()> {
+    if !rules.is_empty() {
+        writeln!(out, "rules that no test reaches:")?;
+    }
+    for rule in rules.iter().take(MAX_UNREACHED) {
+        writeln!(out, "  {}", escape(rule))?;
+    }
+    match rules.len().saturating_sub(MAX_UNREACHED) {
+        0 => Ok(()),
+        more => writeln!(out, "  and {more} more"),
+    }
 }
 
 fn print_test(

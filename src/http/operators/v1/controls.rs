@@ -23,7 +23,7 @@ use weir_api::messages::{
 use weir_limiter::controls::{
     Control, ControlError, Controls, Draft, ErrorKind, PutOptions, Written,
 };
-use weir_store::Store;
+use weir_store::{Operations, Store};
 
 const MAX_BODY_BYTES: usize = 128 << 10;
 
@@ -80,7 +80,7 @@ pub(super) async fn show<S>(State(api): State<Arc<Api<S>>>, id: Id, uri: Uri) ->
 
 /// Makes a control, or replaces the one of this id; without an id, the one that does the same. `dry_run`
 /// changes nothing, and `force` accepts a control that matches everything.
-pub(super) async fn write<S: Store>(
+pub(super) async fn write<S: Store + Operations>(
     State(api): State<Arc<Api<S>>>,
     Extension(caller): Extension<Caller>,
     id: Result<Option<Path<String>>, PathRejection>,
@@ -110,6 +110,7 @@ pub(super) async fn write<S: Store>(
         api.answer(&WrittenControl {
             control,
             shared,
+            store_is_shared: api.store_is_shared(),
             kept,
             not_kept_because,
             rules,
@@ -122,7 +123,7 @@ pub(super) async fn write<S: Store>(
     .await
 }
 
-pub(super) async fn delete<S: Store>(
+pub(super) async fn delete<S: Store + Operations>(
     State(api): State<Arc<Api<S>>>,
     Extension(caller): Extension<Caller>,
     id: Id,
@@ -139,7 +140,8 @@ pub(super) async fn delete<S: Store>(
         api.audit(caller, by, "delete control", &deleted.control);
         let Written { control, shared, kept, not_kept_because, .. } = deleted;
         let control = ShownControl::new(control, api.sources.controls.now());
-        api.answer(&DeletedControl { control, shared, kept, not_kept_because })
+        let store_is_shared = api.store_is_shared();
+        api.answer(&DeletedControl { control, shared, store_is_shared, kept, not_kept_because })
     })
     .await
 }
@@ -149,7 +151,11 @@ pub(super) async fn list_audit<S>(State(api): State<Arc<Api<S>>>, uri: Uri) -> A
     api.answer(&AuditList { records: api.sources.log.audit() })
 }
 
-impl<S: Store> Api<S> {
+impl<S: Store + Operations> Api<S> {
+    fn store_is_shared(&self) -> bool {
+        self.sources.limiter.store().shared_table().is_some()
+    }
+
     fn audit(&self, caller: Caller, by: &str, action: &str, control: &Control) {
         let subject = |control: &Control| {
             format!("{}: {} {}", control.id, control.action, control.match_text())
