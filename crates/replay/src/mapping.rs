@@ -18,7 +18,7 @@ const HOPS: RangeInclusive<u64> = 0..=u32::MAX as u64;
 /// How lines become requests.
 #[derive(Debug)]
 pub struct Mapping {
-    pub(super) domain: String,
+    pub domain: String,
     pub(super) descriptors: Vec<Template>,
     pub(super) fields: Fields,
     /// The index of the field with the time.
@@ -66,10 +66,6 @@ pub struct MappingArgs {
 }
 
 impl Mapping {
-    pub fn domain(&self) -> &str {
-        &self.domain
-    }
-
     pub fn read(args: &MappingArgs) -> Result<Mapping, Failure> {
         Mapping::parse(args).map_err(|error| Failure::Usage(format!("error: {error}\n")))
     }

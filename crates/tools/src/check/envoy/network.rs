@@ -54,7 +54,7 @@ pub(super) fn thrift(
         let (clusters, mut charged) = (clusters(action), HashSet::new());
         let items = list(action, "rate_limits").iter();
         for item in items.filter(|item| stage(item) == stage(filter)) {
-            if !findings.spend(item.position, item.size() as usize) {
+            if !findings.spend(item.position, item.size as usize) {
                 return false;
             }
             check_twice(text(filter, "domain"), item, &mut charged, findings);
