@@ -191,12 +191,6 @@ pub struct Omitted {
     pub warnings: usize,
 }
 
-impl Default for Problems {
-    fn default() -> Self {
-        Problems::new(DEFAULT_MAX_PROBLEMS)
-    }
-}
-
 impl Problems {
     /// Creates a list with room for `max_per_file` errors and as many warnings per file.
     pub fn new(max_per_file: usize) -> Problems {
