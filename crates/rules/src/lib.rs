@@ -151,7 +151,6 @@ impl RuleSet {
         self.rules.iter().map(AsRef::as_ref)
     }
 
-    /// Returns the rule at a position of [`rules`](Self::rules).
     pub fn rule(&self, position: usize) -> Option<&Rule> {
         self.rules.get(position).map(AsRef::as_ref)
     }

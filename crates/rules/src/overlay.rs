@@ -23,7 +23,6 @@ use crate::syntax::problem::{Omitted, Problem, Problems};
 #[derive(Clone, Debug, Default)]
 pub struct Overlay {
     pub(super) files: Arc<[RuleFile]>,
-    /// The number of patches.
     pub patches: usize,
     /// The warnings about the files, and the number of those that are not listed.
     warnings: Arc<[Problem]>,

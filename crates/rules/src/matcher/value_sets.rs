@@ -169,7 +169,7 @@ impl ValueSets {
         let place = Some((network, prefix_len));
         let found = match best_list {
             Some(list) => FoundInSet { is_ipv4, ..in_list(list, place, number) },
-            None => FoundInSet { is_ipv4, ..in_network(number, place) },
+            None => FoundInSet { is_ipv4, ..FoundInSet::new(number, MatchKind::Network, place) },
         };
         Some(of_key.value_of_group(children, &found).unwrap_or(found))
     }
@@ -198,12 +198,11 @@ impl ValueSets {
         let Some(network) = Network::from_value(value) else { return found };
         let texts = found.len();
         for row in of_key.networks.containing(&network) {
-            let place = in_network(row.number, Some((network, row.prefix_len)));
             let set = children[row.number as usize].set.as_ref();
-            let kind = set.map_or(place.kind, |set| set.match_kind());
+            let kind = set.map_or(MatchKind::Network, |set| set.match_kind());
             // Of several networks of `values`, the longest decides.
-            if found.iter().all(|other| other.child != place.child) {
-                found.push(FoundInSet { kind, ..place });
+            if found.iter().all(|other| other.child != row.number) {
+                found.push(FoundInSet::new(row.number, kind, Some((network, row.prefix_len))));
             }
         }
         for (child, list) in &of_key.lists {
@@ -264,10 +263,6 @@ fn rehash_item(children: &[Child], item: &(u32, u32)) -> u64 {
 
 fn in_list(child: u32, network: Option<(Network, u8)>, line: u32) -> FoundInSet {
     FoundInSet { line: Some(line), ..FoundInSet::new(child, MatchKind::List, network) }
-}
-
-fn in_network(child: u32, network: Option<(Network, u8)>) -> FoundInSet {
-    FoundInSet::new(child, MatchKind::Network, network)
 }
 
 /// A network that two children of a level have.

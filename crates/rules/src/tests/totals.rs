@@ -100,7 +100,7 @@ fn dots_of_keys_and_values_are_underscores_where_options_say_so() {
         let (set, problems) = RuleSet::compile(&[file("r.yaml", rules)], &options, None);
         assert!(problems.is_empty(), "{problems:?}");
         let mut labels = Labels::default();
-        collect_metrics(Some(&set), &mut labels);
+        collect_metrics(&set, &mut labels);
         labels.0.dedup();
         let (first, limits) = labels.0.split_at(paths.len());
         assert_eq!(first, paths);

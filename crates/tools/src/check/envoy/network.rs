@@ -12,7 +12,6 @@ use weir_rules::tree::Node;
 
 pub(super) const TCP_FILTER_TYPE: &str = "filters.network.ratelimit.v3.RateLimit";
 
-/// Returns the rate-limit filters of a Thrift proxy.
 pub(super) fn thrift_filters<'n, 'a>(
     proxy: &'n Node<'a>,
 ) -> impl Iterator<Item = &'n Node<'a>> + use<'n, 'a> {
