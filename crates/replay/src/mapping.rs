@@ -119,7 +119,7 @@ fn check_fields(
 ) -> Result<(), String> {
     if let Some(format) = log_format {
         let is_missing = |name: &&String| !format.has_field(name);
-        if let Some(name) = fields.names().iter().find(is_missing) {
+        if let Some(name) = fields.names.iter().find(is_missing) {
             let names = format.names().join(", ");
             return Err(format!("the log format has no field `{name}`: its fields are {names}"));
         }

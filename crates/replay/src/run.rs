@@ -142,7 +142,7 @@ impl Replay {
         let Replay { mapping, mut traffic, decider } = self;
         let Decider { timeline, rules, other, series, .. } = decider;
         traffic.requests = decider.requests;
-        let field = |field: usize| mapping.fields.names()[field].clone();
+        let field = |field: usize| mapping.fields.names[field].clone();
         traffic.descriptors = std::iter::zip(decider.templates, decider.missing)
             .enumerate()
             .map(|(number, (template, (missing, first)))| DescriptorReport {
@@ -184,7 +184,7 @@ fn read(
     input: &mut Input,
     sender: SyncSender<Released>,
 ) -> Result<(), String> {
-    let mut rows = Rows::new(mapping.fields.names().len(), mapping.reorder);
+    let mut rows = Rows::new(mapping.fields.names.len(), mapping.reorder);
     let mut handing = Handing { rows: Released::default(), sender, has_ended: false };
     let read = read_lines(mapping, traffic, input, &mut rows, &mut handing);
     rows.release_all(|row| handing.push(row));
@@ -254,7 +254,7 @@ fn read_lines(
 
 #[inline]
 fn finish(mapping: &Mapping, rows: &mut Rows, line: u64) -> Result<(), String> {
-    let name = |field: usize| &mapping.fields.names()[field];
+    let name = |field: usize| &mapping.fields.names[field];
     let Some(text) = rows.get(mapping.time) else {
         return Err(format!("no field `{}`: write --time FIELD", name(mapping.time)));
     };

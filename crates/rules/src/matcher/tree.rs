@@ -98,7 +98,7 @@ impl MatcherNode {
             add_wildcard(0, &text);
         }
         for (item, i) in set.iter().flat_map(|set| set.items()).zip(0..) {
-            if item.is_wildcard() {
+            if item.text.contains('*') {
                 let key = text.get(..flags.key_length as usize).unwrap_or_default();
                 add_wildcard(i, &format!("{key}_{}", item.text));
             }

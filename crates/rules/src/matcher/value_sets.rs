@@ -265,13 +265,8 @@ fn in_list(child: u32, network: Option<(Network, u8)>, line: u32) -> FoundInSet 
     FoundInSet { line: Some(line), ..FoundInSet::new(child, MatchKind::List, network) }
 }
 
-/// A network that two children of a level have.
-#[derive(Debug)]
-pub(crate) struct EqualNetworks<'n> {
-    pub network: Network,
-    /// The children, in the order of the file, each with the line of its list.
-    pub children: [(&'n Child, Option<u32>); 2],
-}
+/// A network that two children of a level have. These are in the order of the file, each with the line of its list.
+type EqualNetworks<'n> = (Network, [(&'n Child, Option<u32>); 2]);
 
 /// The comparisons with which equal networks of lists are searched for on one level.
 const MAX_COMPARISONS: usize = 1 << 24;
@@ -280,7 +275,7 @@ impl MatcherNode {
     /// Returns pairs of children with a network in common, except among the first `known`: one network of each pair of
     /// lists, and of each list and the networks of descriptors. Two equal descriptors are an error already.
     pub(crate) fn equal_networks(&self, known: usize) -> Vec<EqualNetworks<'_>> {
-        let mut found = Vec::new();
+        let mut found: Vec<EqualNetworks<'_>> = Vec::new();
         let mut comparisons = MAX_COMPARISONS;
         for of_key in self.sets.iter().flat_map(|sets| sets.by_key.values()) {
             let lists = of_key.lists.iter().map(|(child, list)| (Some(*child), &list.networks));
@@ -300,16 +295,14 @@ impl MatcherNode {
                         let [one, other] = places.map(|(list, number)| self.place(list, number));
                         Some((network, [one?, other?]))
                     });
-                    found.extend(
-                        common.map(|(network, children)| EqualNetworks { network, children }),
-                    );
+                    found.extend(common);
                 }
             }
         }
-        for EqualNetworks { children, .. } in &mut found {
+        for (_, children) in &mut found {
             children.sort_by_key(|(child, _)| std::ptr::from_ref(*child));
         }
-        found.sort_by_key(|equal| equal.network);
+        found.sort_by_key(|(network, _)| *network);
         found
     }
 
