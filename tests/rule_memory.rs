@@ -62,7 +62,7 @@ fn of(text: &'static str) -> impl Fn(usize) -> String {
 
 /// Compiles a file and returns the length of its rendered problems.
 fn read<D: Document>(document: D, render: fn(&Loaded<D>) -> String) -> usize {
-    let loaded = Loaded::compile(vec![document], Problems::default(), &Options::default(), None);
+    let loaded = Loaded::compile(vec![document], Problems::new(100), &Options::default(), None);
     render(&loaded).len()
 }
 

@@ -13,7 +13,7 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(resource) = xds::Resource::decode(bytes.to_vec().into(), "") else { return };
     assert_eq!(resource.name, config.name);
     let files = vec![resource.clone()];
-    let loaded = Loaded::compile(files, Problems::default(), &Options::default(), None);
+    let loaded = Loaded::compile(files, Problems::new(100), &Options::default(), None);
     assert_eq!(loaded.render_errors().is_empty(), loaded.is_good());
     ruled::check(vec![resource], false, |problem, _| {
         let position = problem.position.unwrap_or_else(|| panic!("{problem} has no position"));

@@ -10,9 +10,9 @@ use clap::Args;
 use http::{Method, StatusCode};
 
 use crate::settings::{Inputs, Settings};
-use weir_common::escape::escape;
 use weir_common::http_client::Target;
 use weir_tools::http_client::{self, Answer, Call, TlsFiles, parse_timeout};
+use weir_tools::print::on_stderr;
 use weir_tools::{environment, path_of_server};
 
 /// An answer of weir has a few lines.
@@ -53,9 +53,7 @@ pub fn run(args: &HealthArgs) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(reasons) => {
-            for reason in reasons.lines() {
-                let _ = writeln!(io::stderr(), "{}", escape(reason));
-            }
+            reasons.lines().for_each(on_stderr);
             ExitCode::FAILURE
         }
     }

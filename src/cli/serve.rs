@@ -250,7 +250,8 @@ impl Parts<'_> {
                 }
                 let client = xds::Client::new(*options, app.loader(), &app.metrics());
                 let client = client.map_err(SetupError::Invalid)?;
-                let lists = settings.list_files().map(|paths| files(WatchKind::Lists, paths));
+                let lists = settings.rules.values_dir.clone().map(Selection::of);
+                let lists = lists.map(|paths| files(WatchKind::Lists, paths));
                 let files: Vec<RuleFiles> = overlay.into_iter().chain(lists).collect();
                 tokio::spawn(async move {
                     load(&files).await;

@@ -34,14 +34,10 @@ use weir_common::throttle::Throttle;
 use weir_rules::source::RuleFile;
 use weir_rules::xds::Resource;
 use weir_rules::{
-    Document, Loaded, Options, Problem, Problems, RuleSet, Severity, compare, truncate,
+    Document, Loaded, Options, Problem, Problems, RuleSet, Severity, compare, truncated,
 };
 
-/// The minimum interval of long log lines that a management server, or a file that is rewritten
-/// continuously, can repeat.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
-
-/// The errors of a rejection within that interval, in bytes.
+/// The errors of a rejection within the interval of long log lines, in bytes.
 const MAX_REPEATED_BYTES: usize = 300;
 
 #[derive(Debug)]
@@ -76,17 +72,8 @@ pub struct Loader {
 enum UpdateSource {
     Files,
     ManagementServer,
-    /// The active rules, with another overlay.
-    PresentFiles,
     /// The active rules, with another overlay or other lists.
-    PresentResources,
-}
-
-impl UpdateSource {
-    /// Whether the set is the active one.
-    fn is_present(self) -> bool {
-        matches!(self, UpdateSource::PresentFiles | UpdateSource::PresentResources)
-    }
+    Present,
 }
 
 #[derive(Debug)]
@@ -119,18 +106,11 @@ pub struct Rejection {
 
 /// Throttles long texts about rule sets. Files change rarely, so each new text is
 /// logged; a management server may send sets continuously, so its sets are always throttled.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct LogLine {
     throttle: Throttle,
     hasher: RandomState,
     last: Mutex<Option<u64>>,
-}
-
-impl Default for LogLine {
-    fn default() -> LogLine {
-        let throttle = Throttle::new(LOG_INTERVAL);
-        LogLine { throttle, hasher: RandomState::new(), last: Mutex::default() }
-    }
 }
 
 impl LogLine {
@@ -150,11 +130,7 @@ impl LogLine {
         match self.pass(source, text) {
             Some(suppressed) => Some((text.into(), suppressed)),
             None if source == UpdateSource::ManagementServer => None,
-            None => {
-                let mut start = text.to_owned();
-                truncate(&mut start, MAX_REPEATED_BYTES);
-                Some((start.into(), 0))
-            }
+            None => Some((truncated(text, MAX_REPEATED_BYTES).into(), 0)),
         }
     }
 }
@@ -337,7 +313,8 @@ impl Loader {
             self.metrics.newest_rejected.set(1);
             let mut status = self.status.lock();
             let first = loaded.listed(Severity::Error).next();
-            let slot = if source.is_present() { &mut status.present } else { &mut status.newest };
+            let is_present = source == UpdateSource::Present;
+            let slot = if is_present { &mut status.present } else { &mut status.newest };
             let before = slot.as_ref().map(|before| &before.shown);
             let shown = Rejected::new(message, first, errors, now, before);
             let all: Errors = (now, problems.as_str().into());
@@ -351,7 +328,7 @@ impl Loader {
             self.health.rules_rejected();
             self.announce(Reloaded::Rules, Err(&problems));
             let set = present(loaded.files);
-            if source.is_present() {
+            if is_present {
                 *self.present.lock() = Some(set);
             } else if let Present::Resources(resources) = set {
                 *self.rejected.lock() = may_become_good.then_some(resources);
@@ -379,7 +356,7 @@ impl Loader {
         let mut status = self.status.lock();
         (status.loaded, status.present) = (Some((now, summary)), None);
         status.warnings = warnings.into();
-        if !source.is_present() {
+        if source != UpdateSource::Present {
             status.newest = None;
             *self.rejected.lock() = None;
         }

@@ -40,9 +40,6 @@ const MAX_WAIT: Duration = Duration::from_millis(500);
 /// The wait before files that could not be read are read again: the system may have been out of descriptors.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The minimum interval of log lines about each kind of failure.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
-
 /// Loads rule files, or those of an overlay, and their changes.
 #[derive(Debug)]
 pub struct RuleFiles {
@@ -125,17 +122,11 @@ struct State {
 }
 
 /// Decides which errors of watching and reading are logged.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct LoggedErrors {
     throttle: Throttle,
     /// The errors logged last; empty once there are none.
     logged: String,
-}
-
-impl Default for LoggedErrors {
-    fn default() -> Self {
-        LoggedErrors { throttle: Throttle::new(LOG_INTERVAL), logged: String::new() }
-    }
 }
 
 impl LoggedErrors {
@@ -170,14 +161,13 @@ impl RuleFiles {
             let watcher = watch(&selection, lists, &notified, &mut errors);
             (watcher, errors)
         });
-        let load_failures = Throttle::new(LOG_INTERVAL);
         let shared = WatchState {
             kind,
             files,
             loader,
             metrics,
             changed,
-            load_failures,
+            load_failures: Throttle::default(),
             progress,
             watches,
             state,
@@ -392,7 +382,8 @@ mod tests {
     #[test]
     fn new_errors_of_watching_are_logged_and_throttled() {
         let (mut errors, start) = (LoggedErrors::default(), std::time::Instant::now());
-        let mut pass = |errors_now, at| errors.pass(errors_now, start + LOG_INTERVAL * at);
+        let interval = Duration::from_secs(10);
+        let mut pass = |errors_now, at| errors.pass(errors_now, start + interval * at);
         assert_eq!([pass("a", 0), pass("a", 1), pass("", 1)], [Some(0), None, None]);
         assert_eq!(
             [pass("a", 2), pass("b", 2), pass("", 2), pass("b", 2)],

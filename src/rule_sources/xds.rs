@@ -104,7 +104,7 @@ impl Client {
             let mut good = false;
             let ended = self.stream(&exchange, &mut good).await;
             let failure = ended.err().unwrap_or_else(|| "the server ended the stream".to_owned());
-            if good || started.elapsed() >= backoff.max() {
+            if good || started.elapsed() >= backoff.max {
                 backoff.reset();
             }
             let wait = backoff.wait();

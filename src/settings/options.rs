@@ -77,11 +77,6 @@ impl Settings {
         })
     }
 
-    /// Returns the directory with the lists of a management server's rules; none if no setting names it.
-    pub fn list_files(&self) -> Option<Selection> {
-        self.rules.values_dir.clone().map(Selection::of)
-    }
-
     /// Returns the settings that ask for the reference's directories, each with its origin. A file that only repeats the
     /// defaults does not ask for them.
     pub fn runtime_origins(&self) -> Vec<String> {

@@ -8,7 +8,7 @@ use config::Value;
 
 use super::format::{Format, FormatKind, written};
 use super::secret;
-use weir_rules::truncate;
+use weir_rules::truncated;
 
 /// The origin of a value that nothing sets.
 pub const DEFAULT_ORIGIN: &str = "default";
@@ -134,8 +134,7 @@ impl SettingReader {
         let origin = set.origin().unwrap_or(DEFAULT_ORIGIN);
         let accepted = F::read(set).map(|value| (value, set));
         if accepted.is_none() {
-            let mut shown = setting.masked(&written(set));
-            truncate(&mut shown, MAX_SHOWN_BYTES);
+            let shown = truncated(setting.masked(&written(set)), MAX_SHOWN_BYTES);
             let message = format!("{} is {shown:?}", setting.name);
             let help = format!("write {}", setting.kind.expected());
             self.errors.push(SettingError::new(origin, message, help));

@@ -201,7 +201,6 @@ pub fn unknown(name: &str, origin: &str) -> SettingError {
     SettingError::new(origin, format!("there is no setting {name:?}"), help)
 }
 
-/// The head of the settings file that `weir settings` prints.
 const EXAMPLE_HEAD: &str = "\
 # Every setting of weir, at its default. Keep the settings that you change and delete the rest, so
 # that you get the defaults of later versions. In the environment a.b is WEIR__A__B.

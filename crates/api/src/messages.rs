@@ -55,19 +55,6 @@ impl AdviceKind {
     fn is_other(&self) -> bool {
         *self == AdviceKind::Other
     }
-
-    /// Returns all kinds but [`Other`](Self::Other). The compiler finds one that is forgotten.
-    pub fn all() -> impl Iterator<Item = AdviceKind> {
-        use AdviceKind::*;
-        std::iter::successors(Some(NeedsForce), |kind| match kind {
-            NeedsForce => Some(NoControl),
-            NoControl => Some(NotCounted),
-            NotCounted => Some(NoSpan),
-            NoSpan => Some(UnknownName),
-            UnknownName => Some(NeedsToken),
-            NeedsToken | Other => None,
-        })
-    }
 }
 
 /// A control with the time that is left.

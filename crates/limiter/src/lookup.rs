@@ -213,7 +213,9 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
         for (i, descriptor) in request.descriptors.iter().enumerate() {
             // A limit that was sent is checked even if its domain has no rules.
             let sent_plan = match &descriptor.limit {
-                Some(limit) => Some(limit.plan(rules.calendar_month()).map_err(|why| (i, why))?),
+                Some(limit) => {
+                    Some(limit.plan(rules.calendar_month.as_ref()).map_err(|why| (i, why))?)
+                }
                 None => None,
             };
             self.add(request, descriptor, sent_plan).map_err(|why| (i, why))?;

@@ -110,7 +110,7 @@ impl<'a> CountedHits<'a> {
             }
             Match::Override(_) => {
                 if let Some(domain) = domain
-                    && let Some(series) = domain.override_series()
+                    && let Some(series) = &domain.override_series
                 {
                     let path = domain.override_path(matched.descriptor.entries);
                     series.update(&path, |stats| self.add_to(stats, false));

@@ -17,7 +17,7 @@ pub(super) use self::pattern::Pattern;
 use self::pattern::PatternReader;
 use super::rows::{Fields, Rows};
 use super::template::{Filter, host};
-use weir_rules::truncate;
+use weir_rules::truncated;
 
 pub(super) const CLIENT: &str = "client_address";
 
@@ -240,9 +240,7 @@ fn client<'t>(
 
 /// The start of a text.
 pub(super) fn shown(text: &str) -> String {
-    let mut shown = text.to_owned();
-    truncate(&mut shown, MAX_SHOWN_BYTES);
-    shown
+    truncated(text, MAX_SHOWN_BYTES)
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ const HOPS: RangeInclusive<u64> = 0..=u32::MAX as u64;
 /// How lines become requests.
 #[derive(Debug)]
 pub struct Mapping {
-    pub(super) domain: String,
+    pub domain: String,
     pub(super) descriptors: Vec<Template>,
     pub(super) fields: Fields,
     /// The index of the field with the time.
@@ -66,10 +66,6 @@ pub struct MappingArgs {
 }
 
 impl Mapping {
-    pub fn domain(&self) -> &str {
-        &self.domain
-    }
-
     pub fn read(args: &MappingArgs) -> Result<Mapping, Failure> {
         Mapping::parse(args).map_err(|error| Failure::Usage(format!("error: {error}\n")))
     }
@@ -123,7 +119,7 @@ fn check_fields(
 ) -> Result<(), String> {
     if let Some(format) = log_format {
         let is_missing = |name: &&String| !format.has_field(name);
-        if let Some(name) = fields.names().iter().find(is_missing) {
+        if let Some(name) = fields.names.iter().find(is_missing) {
             let names = format.names().join(", ");
             return Err(format!("the log format has no field `{name}`: its fields are {names}"));
         }

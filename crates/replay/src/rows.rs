@@ -24,7 +24,7 @@ const BLOCK_BYTES: usize = 1 << 20;
 /// The fields of a log that are used.
 #[derive(Debug, Default)]
 pub(super) struct Fields {
-    names: Vec<String>,
+    pub names: Vec<String>,
     /// Other names of fields, each with the name in the log.
     aliases: &'static [(&'static str, &'static str)],
 }
@@ -55,10 +55,6 @@ impl Fields {
 
     pub fn index(&self, name: &[u8]) -> Option<usize> {
         self.names.iter().position(|field| field.as_bytes() == name)
-    }
-
-    pub fn names(&self) -> &[String] {
-        &self.names
     }
 }
 

@@ -13,7 +13,7 @@ use super::mapping::Mapping;
 use super::progress::Progress;
 use super::report::{Comparison, DescriptorReport, Difference, InvalidLine, Report, Traffic};
 use super::rows::{Released, RowView, Rows};
-use super::side::{DifferenceTally, Outcome, Side};
+use super::side::{DifferenceTally, Side};
 use super::tally::{Series, Timeline};
 use super::template::{Part, Template};
 use super::time;
@@ -142,7 +142,7 @@ impl Replay {
         let Replay { mapping, mut traffic, decider } = self;
         let Decider { timeline, rules, other, series, .. } = decider;
         traffic.requests = decider.requests;
-        let field = |field: usize| mapping.fields.names()[field].clone();
+        let field = |field: usize| mapping.fields.names[field].clone();
         traffic.descriptors = std::iter::zip(decider.templates, decider.missing)
             .enumerate()
             .map(|(number, (template, (missing, first)))| DescriptorReport {
@@ -184,7 +184,7 @@ fn read(
     input: &mut Input,
     sender: SyncSender<Released>,
 ) -> Result<(), String> {
-    let mut rows = Rows::new(mapping.fields.names().len(), mapping.reorder);
+    let mut rows = Rows::new(mapping.fields.names.len(), mapping.reorder);
     let mut handing = Handing { rows: Released::default(), sender, has_ended: false };
     let read = read_lines(mapping, traffic, input, &mut rows, &mut handing);
     rows.release_all(|row| handing.push(row));
@@ -254,7 +254,7 @@ fn read_lines(
 
 #[inline]
 fn finish(mapping: &Mapping, rows: &mut Rows, line: u64) -> Result<(), String> {
-    let name = |field: usize| &mapping.fields.names()[field];
+    let name = |field: usize| &mapping.fields.names[field];
     let Some(text) = rows.get(mapping.time) else {
         return Err(format!("no field `{}`: write --time FIELD", name(mapping.time)));
     };
@@ -377,29 +377,19 @@ impl Decider {
         timeline.advance(row.time);
         self.series.add(timeline);
         let outcome = self.rules.decide(&self.domain, &descriptors, row.hits, timeline)?;
-        if let Some(other) = &mut self.other {
-            let by_other = other.side.decide(&self.domain, &descriptors, row.hits, timeline)?;
-            other.compare(&mut self.rules, (outcome, by_other), &descriptors, timeline);
+        if let Some(Other { side, newly_denied, no_longer_denied }) = &mut self.other {
+            let by_other = side.decide(&self.domain, &descriptors, row.hits, timeline)?;
+            match (outcome.is_denied, by_other.is_denied) {
+                (false, true) => {
+                    side.count_difference(&by_other, &descriptors, timeline, newly_denied);
+                }
+                (true, false) => {
+                    let rules = &mut self.rules;
+                    rules.count_difference(&outcome, &descriptors, timeline, no_longer_denied);
+                }
+                _ => {}
+            }
         }
         Ok(())
-    }
-}
-
-impl Other {
-    fn compare(
-        &mut self,
-        rules: &mut Side,
-        (by_rules, by_other): (Outcome, Outcome),
-        descriptors: &[Descriptor<'_>],
-        timeline: &Timeline,
-    ) {
-        let Other { side, newly_denied, no_longer_denied } = self;
-        match (by_rules.is_denied, by_other.is_denied) {
-            (false, true) => side.count_difference(&by_other, descriptors, timeline, newly_denied),
-            (true, false) => {
-                rules.count_difference(&by_rules, descriptors, timeline, no_longer_denied);
-            }
-            _ => {}
-        }
     }
 }

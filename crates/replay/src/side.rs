@@ -13,7 +13,7 @@ use weir_common::clock::ManualClock;
 use weir_common::descriptor::write_descriptor;
 use weir_common::entry::Entry;
 use weir_limiter::{Descriptor, Holds, Limiter, Request, RequestDecision};
-use weir_rules::{Rule, RuleSet, truncate};
+use weir_rules::{Rule, RuleSet, truncated};
 use weir_store::recording::RecordingStore;
 
 /// The memory for the names of denied keys, of one set of rules.
@@ -266,6 +266,5 @@ fn is_shadow(rule: &Rule) -> bool {
 fn key_name(entries: &[Entry<'_>], mut name: String) -> String {
     name.clear();
     write_descriptor(entries, &mut name);
-    truncate(&mut name, MAX_KEY_BYTES);
-    name
+    truncated(name, MAX_KEY_BYTES)
 }

@@ -124,11 +124,11 @@ mod tests {
         assert_eq!(parts[1], [text("p-"), Part::Field(1), Part::Field(0), text("/{z}")]);
         assert_eq!(parts[2], [text("")]);
         assert_eq!(parts[3], [text("1")]);
-        assert_eq!(fields.names(), ["x", "y"]);
+        assert_eq!(fields.names, ["x", "y"]);
         let (template, fields) = parsed("a={x|last|host},b={x}").unwrap();
         let filters = [Filter::Hop(0), Filter::Host];
         assert_eq!(template.entries[0].parts[0], Part::Filtered(0, filters.into()));
-        assert_eq!(fields.names(), ["x"]);
+        assert_eq!(fields.names, ["x"]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::lint::{self, Replaced};
 use crate::model::stats::RuleSeries;
 use crate::overlay::{Overlay, OverlayError, OverlayReport};
-use crate::read::{Previous, Reader, Root};
+use crate::read::{Previous, Reader, ReplacedName, Root};
 use crate::source::lists::{ListFile, ListReader, Lists};
 use crate::source::{RuleFile, Selection};
 use crate::syntax::document::Document;
@@ -99,9 +99,10 @@ impl RuleSet {
                 let tree =
                     if known && !options.merge_domains { &mut dropped } else { &mut domain.root };
                 reader.descriptors(&root, tree);
-                let file = reader.file.clone();
-                let names = reader.replaced.drain(..);
-                replaced.extend(names.map(|name| Replaced::new(&root.domain, file.clone(), name)));
+                for ReplacedName { name, position } in reader.replaced.drain(..) {
+                    let origin = Origin { file: reader.file.clone(), position };
+                    replaced.push(Replaced { domain: root.domain.as_str().into(), name, origin });
+                }
                 if !known {
                     let origin =
                         Origin { file: document.name().into(), position: root.domain_position };

@@ -44,10 +44,9 @@ pub use source::manifest::SourceFile;
 pub use source::{YAML_HEADER, xds};
 pub use syntax::document::Document;
 pub use syntax::position::{Origin, Position};
-pub use syntax::problem::{DEFAULT_MAX_PROBLEMS, Omitted, Problem, Problems, Severity, truncate};
+pub use syntax::problem::{DEFAULT_MAX_PROBLEMS, Omitted, Problem, Problems, Severity, truncated};
 pub use syntax::{tree, values, yaml};
 
-use std::borrow::Cow;
 use std::fmt::Write;
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -55,7 +54,6 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use siphasher::sip::SipHasher13;
 
-use weir_common::entry::Entry;
 use weir_common::failure::OnStoreFailure;
 use weir_limit::Calendar;
 
@@ -66,7 +64,8 @@ pub struct RuleSet {
     rules: Vec<Arc<Rule>>,
     /// The budget of all series that values of requests distinguish.
     series: Arc<model::stats::RuleSeriesBudget>,
-    calendar_month: Option<Arc<Calendar>>,
+    /// The calendar of the months of limits that clients send; none without [`Options::calendar_months`].
+    pub calendar_month: Option<Arc<Calendar>>,
 }
 
 /// The rules of one domain.
@@ -78,8 +77,9 @@ pub struct Domain {
     pub on_store_failure: Option<OnStoreFailure>,
     /// The patches of the overlay that changed these.
     pub patches: Box<[Origin]>,
+    /// The counters of limits sent with requests, by [`override_path`](Self::override_path).
+    pub override_series: Option<Arc<RuleSeries>>,
     root: matcher::MatcherNode,
-    override_series: Option<Arc<RuleSeries>>,
     replace_dots: bool,
 }
 
@@ -137,11 +137,6 @@ impl RuleSet {
         self.domains.get(name)
     }
 
-    /// Returns the calendar of the months of limits that clients send; none without [`Options::calendar_months`].
-    pub fn calendar_month(&self) -> Option<&Arc<Calendar>> {
-        self.calendar_month.as_ref()
-    }
-
     /// Returns the domain if there is one alone.
     pub fn only_domain(&self) -> Option<&str> {
         let mut names = self.domains.keys();
@@ -158,7 +153,6 @@ impl RuleSet {
         self.rules.iter().map(AsRef::as_ref)
     }
 
-    /// Returns the rule at a position of [`rules`](Self::rules).
     pub fn rule(&self, position: usize) -> Option<&Rule> {
         self.rules.get(position).map(AsRef::as_ref)
     }
@@ -182,30 +176,6 @@ impl RuleSet {
             out.push('\n');
         }
         out
-    }
-}
-
-impl Domain {
-    /// Finds the rule that all of `entries` match.
-    pub fn find(&self, entries: &[Entry<'_>]) -> Option<Found<'_>> {
-        self.root.find(entries)
-    }
-
-    /// Returns whether a descriptor that has `sent` among its entries may match a rule of the domain, and no other one.
-    pub fn may_find(&self, rule: &Rule, sent: &[Entry<'_>]) -> bool {
-        self.root.may_lead_to(rule, sent)
-    }
-
-    /// The counters of limits sent with requests, by [`override_path`](Self::override_path).
-    pub fn override_series(&self) -> Option<&RuleSeries> {
-        self.override_series.as_deref()
-    }
-
-    /// Returns the values that the key of a descriptor has in place of its own, with the indices of their entries.
-    /// That is the pattern of a wildcard, a network or a list with `share_threshold`, and an address in its canonical
-    /// form, or its network by `group`.
-    pub fn key_values(&self, entries: &[Entry<'_>]) -> Vec<(usize, Cow<'_, str>)> {
-        self.root.key_values(entries)
     }
 }
 

@@ -4,7 +4,6 @@ use std::collections::{HashMap, HashSet};
 
 use crate::RuleSet;
 use crate::matcher::{HiddenChild, MatcherNode, Shadowed};
-use crate::read::ReplacedName;
 use crate::syntax::position::Origin;
 use crate::syntax::problem::{Problem, Problems};
 use weir_common::suggest::Suggester;
@@ -17,13 +16,6 @@ pub(super) struct Replaced {
     pub domain: Box<str>,
     pub name: Box<str>,
     pub origin: Origin,
-}
-
-impl Replaced {
-    pub fn new(domain: &str, file: std::sync::Arc<str>, name: ReplacedName) -> Replaced {
-        let origin = Origin { file, position: name.position };
-        Replaced { domain: domain.into(), name: name.name, origin }
-    }
 }
 
 /// Warns about rules that no entry reaches, and about `replaces` that name nothing.

@@ -22,11 +22,11 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 use memchr::memmem;
 
-use crate::hash;
 use crate::model::reserve::Reserve;
 use crate::model::rule::Rule;
 use crate::model::value_set::{Item, MatchKind, ValueSet};
 use crate::syntax::position::Origin;
+use crate::{Domain, hash};
 use value_sets::{FoundInSet, ValueSets};
 use weir_common::entry::Entry;
 use weir_common::network::Network;
@@ -206,19 +206,25 @@ impl MatchKind {
     }
 }
 
-impl MatcherNode {
-    pub(super) fn find(&self, entries: &[Entry<'_>]) -> Option<Found<'_>> {
+impl Domain {
+    /// Finds the rule that all of `entries` match.
+    pub fn find(&self, entries: &[Entry<'_>]) -> Option<Found<'_>> {
         let mut replaces_values = false;
-        let rule = self.walk(entries, |_, _| replaces_values = true)?;
+        let rule = self.root.walk(entries, |_, _| replaces_values = true)?;
         Some(Found { rule, replaces_values })
     }
 
-    pub(super) fn key_values(&self, entries: &[Entry<'_>]) -> Vec<(usize, Cow<'_, str>)> {
+    /// Returns the values that the key of a descriptor has in place of its own, with the indices of their entries.
+    /// That is the pattern of a wildcard, a network or a list with `share_threshold`, and an address in its canonical
+    /// form, or its network by `group`.
+    pub fn key_values(&self, entries: &[Entry<'_>]) -> Vec<(usize, Cow<'_, str>)> {
         let mut values = Vec::new();
-        self.walk(entries, |i, value| values.push((i, value.text(entries[i].1))));
+        self.root.walk(entries, |i, value| values.push((i, value.text(entries[i].1))));
         values
     }
+}
 
+impl MatcherNode {
     /// Follows `entries` to their rule, and calls `replace` for each value that the key has another text for. Each entry
     /// takes the first child that it matches. Those of a reservation come before the children of its rule.
     fn walk<'s>(

@@ -72,28 +72,26 @@ const FOLDED_UPDATES: MetricFamily = MetricFamily::counter(
     &[],
 );
 
-pub fn collect_metrics(rules: Option<&RuleSet>, sink: &mut dyn MetricSink) {
-    let all = rules.map(series).unwrap_or_default();
+pub fn collect_metrics(rules: &RuleSet, sink: &mut dyn MetricSink) {
+    let all = series(rules);
     for (i, (family, _)) in FAMILIES.iter().enumerate() {
         sink.family(*family);
         for ((domain, path), counts) in &all {
             let labels = [("domain", *domain), ("rule", path)];
             sink.sample(&labels, SampleValue::Counter(counts[i]));
         }
-        let budget = rules.map(|rules| &rules.series);
-        if let Some(budget) = budget.filter(|budget| budget.folded.get() > 0) {
+        if rules.series.folded.get() > 0 {
             let labels = [("domain", OTHER), ("rule", OTHER)];
-            sink.sample(&labels, SampleValue::Counter(counts(&budget.other)[i]));
+            sink.sample(&labels, SampleValue::Counter(counts(&rules.series.other)[i]));
         }
     }
     sink.family(LIMIT_OVER_LIMIT);
-    for ((domain, path, label), count) in rules.map(limits).unwrap_or_default() {
+    for ((domain, path, label), count) in limits(rules) {
         let labels = [("domain", domain), ("rule", &path), ("limit", label)];
         sink.sample(&labels, SampleValue::Counter(count));
     }
-    let reserving = rules.map(reserving).unwrap_or_default();
-    collect_reservations(&reserving, sink);
-    sink.counter(FOLDED_UPDATES, rules.map_or(0, |rules| rules.series.folded.get()));
+    collect_reservations(&reserving(rules), sink);
+    sink.counter(FOLDED_UPDATES, rules.series.folded.get());
 }
 
 fn collect_reservations(

@@ -23,7 +23,7 @@ use crate::syntax::problem::{Omitted, Problem, Problems};
 #[derive(Clone, Debug, Default)]
 pub struct Overlay {
     pub(super) files: Arc<[RuleFile]>,
-    patches: usize,
+    pub patches: usize,
     /// The warnings about the files, and the number of those that are not listed.
     warnings: Arc<[Problem]>,
     omitted: Omitted,
@@ -70,10 +70,6 @@ impl Overlay {
 
     pub fn files(&self) -> impl Iterator<Item = &str> {
         self.files.iter().map(|file| file.name.as_str())
-    }
-
-    pub fn patches(&self) -> usize {
-        self.patches
     }
 
     /// Renders problems with the overlay in full, each with the line that it is in.

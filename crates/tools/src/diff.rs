@@ -48,8 +48,6 @@ pub struct DiffArgs {
 const DIFFERENT: u8 = 1;
 const UNREADABLE: u8 = USAGE;
 
-const ACTIVE_NAME: &str = "<active rules>";
-
 pub fn run(args: &DiffArgs) -> ExitCode {
     let read = |paths: &[PathBuf]| args.rule_files.load(paths);
     let sets = match args.new.is_empty() {
@@ -84,7 +82,7 @@ fn compile(text: String) -> Option<Result<RuleSet, ClientError>> {
         return Some(Ok(RuleSet::default()));
     }
     let is_saved = text.starts_with(YAML_HEADER);
-    let file = is_saved.then(|| RuleFile { name: ACTIVE_NAME.to_owned(), text })?;
+    let file = is_saved.then(|| RuleFile { name: "<active rules>".to_owned(), text })?;
     // The server has checked them, maybe with higher limits.
     let options = Options { max_log_bytes: u64::MAX, lists: Lists::Unread, ..Options::default() };
     let (rules, problems) = RuleSet::compile(&[file], &options, None);

@@ -91,13 +91,13 @@ fn prepare(args: &ReplayArgs) -> Result<(Replay, Input), Failure> {
         return Err(Failure::Usage(message.to_owned()));
     }
     let mapping = Mapping::read(&args.mapping)?;
-    let rules = load(&args.paths, &args.overlay, args, mapping.domain())?;
+    let rules = load(&args.paths, &args.overlay, args, &mapping.domain)?;
     let rules = (names(&args.paths, &args.overlay), rules);
     let other = match args.compare.is_empty() && args.compare_overlay.is_empty() {
         true => None,
         false => {
             let paths = if args.compare.is_empty() { &args.paths } else { &args.compare };
-            let other = load(paths, &args.compare_overlay, args, mapping.domain())?;
+            let other = load(paths, &args.compare_overlay, args, &mapping.domain)?;
             Some((names(paths, &args.compare_overlay), other))
         }
     };

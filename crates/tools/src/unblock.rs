@@ -15,6 +15,7 @@ use weir_api::messages::{ControlList, DeletedControl, ShownControl};
 use weir_common::descriptor::{DescriptorArg, descriptor_text, parse_match};
 use weir_common::entry::OwnedEntry;
 use weir_limiter::controls::Action;
+use weir_limiter::explain::{Explained, LiveDescriptor};
 
 const UNBLOCK_EXAMPLES: &str = "\
 Examples:
@@ -75,12 +76,6 @@ struct Deleted {
     deleted: Vec<DeletedControl>,
 }
 
-/// What is needed of the answer of `/v1/explain`.
-#[derive(Deserialize)]
-struct Explained {
-    domain: String,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Block,
@@ -123,7 +118,10 @@ fn delete(args: &TargetArgs, kind: Kind) -> Result<(Vec<Value>, Option<ClientErr
             // The server knows whether one domain alone has rules.
             let query = [("descriptor", &*descriptor_text(&descriptor.entries()))];
             let only = match domain {
-                "" => read::<Explained>(&client.get(&with_query("/v1/explain", &query))?)?.domain,
+                "" => {
+                    let explained = client.get(&with_query("/v1/explain", &query))?;
+                    read::<Explained<LiveDescriptor>>(&explained)?.domain
+                }
                 _ => String::new(),
             };
             let domain = if domain.is_empty() { &only } else { domain };

@@ -125,13 +125,7 @@ fn ask(args: &WhyArgs, server: Option<&str>) -> Result<Replica, ClientError> {
     let client = ApiClient::of(server, &args.connection)?;
     let history: HistoryAnswer = read(&client.get("/v1/history?step=1s")?)?;
     // After the history: what applies now is never older than the changes that are listed.
-    let mut explained: Explained<LiveDescriptor> = read(&client.get(&explain)?)?;
-    for LiveDescriptor { explained, shown, .. } in &mut explained.descriptors {
-        // Earlier servers do not return them.
-        if shown.is_empty() {
-            shown.clone_from(&explained.entries);
-        }
-    }
+    let explained: Explained<LiveDescriptor> = read(&client.get(&explain)?)?;
     let status = read::<Answer>(&client.get("/v1/status")?)?.status;
     let mut denied: TopList = read(&client.get("/v1/top?by=denied&window=1h&limit=10000")?)?;
     let shown = explained.descriptors.first().map_or(&[][..], |descriptor| &descriptor.shown);

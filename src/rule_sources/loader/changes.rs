@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use weir_rules::{Difference, truncate};
+use weir_rules::{Difference, truncated};
 
 const MAX_LISTED: usize = 20;
 const MAX_LINE_BYTES: usize = 200;
@@ -50,9 +50,7 @@ impl From<&Difference<'_>> for Changes {
 }
 
 fn line(change: impl fmt::Display) -> String {
-    let mut line = change.to_string();
-    truncate(&mut line, MAX_LINE_BYTES);
-    line
+    truncated(change.to_string(), MAX_LINE_BYTES)
 }
 
 /// The list in one line; `none` if it is empty.

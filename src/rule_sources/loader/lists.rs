@@ -25,11 +25,12 @@ impl ListsOfSets {
 impl Loader {
     pub(super) fn set_lists(&self, source: UpdateSource, lists: Vec<ListFile>, is_good: bool) {
         let mut known = self.lists.lock();
-        match is_good || source.is_present() {
+        let is_present = source == UpdateSource::Present;
+        match is_good || is_present {
             true => known.active = lists,
             false => known.rejected = Some(lists),
         }
-        if is_good && !source.is_present() {
+        if is_good && !is_present {
             known.rejected = None;
         }
         if let Some(watched) = &self.options.watched_lists {
@@ -116,15 +117,10 @@ impl Loader {
     /// Compiles the active rules, if there are any, with the newest overlay and lists, while `loading` is held.
     pub(super) fn load_present(&self) -> Result<(), NotLoaded> {
         let Some(present) = self.present.lock().take() else { return Ok(()) };
-        let problems = self.new_problems();
+        let (source, problems) = (UpdateSource::Present, self.new_problems());
         let loaded = match present {
-            Present::Files(files) => {
-                self.load_from(UpdateSource::PresentFiles, files, problems, Present::Files)
-            }
-            Present::Resources(resources) => {
-                let source = UpdateSource::PresentResources;
-                self.load_from(source, resources, problems, Present::Resources)
-            }
+            Present::Files(files) => self.load_from(source, files, problems, Present::Files),
+            Present::Resources(set) => self.load_from(source, set, problems, Present::Resources),
         };
         loaded.map(drop)
     }

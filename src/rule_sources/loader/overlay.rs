@@ -157,7 +157,7 @@ impl Loader {
             }
         };
         let files = overlay.files().map(str::to_owned).collect();
-        let next = LoadedOverlay { loaded: now, files, patches: overlay.patches() };
+        let next = LoadedOverlay { loaded: now, files, patches: overlay.patches };
         *state.active.lock() = Some(overlay);
         state.metrics.newest_rejected.set(0);
         let mut status = state.status.lock();

@@ -6,7 +6,7 @@ use serde::Serialize;
 use tokio::sync::broadcast;
 
 use super::{Changes, Loader, Summary};
-use weir_rules::{Position, Problem, truncate};
+use weir_rules::{Position, Problem, truncated};
 
 /// Reloads that wait for a watcher; older ones are dropped.
 pub(super) const MAX_WAITING: usize = 16;
@@ -93,15 +93,9 @@ impl Loader {
         if self.reloads.receiver_count() == 0 {
             return;
         }
-        let (ok, error, loaded) = match result {
-            Ok(loaded) => (true, None, Some(loaded)),
-            Err(problems) => {
-                let mut error = problems.to_owned();
-                truncate(&mut error, MAX_ERROR_BYTES);
-                (false, Some(error), None)
-            }
-        };
-        let (summary, changes) = loaded.unzip();
+        let ok = result.is_ok();
+        let error = result.as_ref().err().map(|problems| truncated(*problems, MAX_ERROR_BYTES));
+        let (summary, changes) = result.ok().unzip();
         let reload = Reload { what, ok, error, summary, changes: changes.flatten() };
         // The last watcher may have gone.
         let _ = self.reloads.send(reload);

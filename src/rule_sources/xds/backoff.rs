@@ -10,7 +10,7 @@ const MIN_WAIT: Duration = Duration::from_millis(10);
 #[derive(Clone, Debug)]
 pub struct Backoff {
     min: Duration,
-    max: Duration,
+    pub max: Duration,
     /// Whether to shorten each wait at random by up to half, so that clients do not reconnect to a
     /// restarted server at the same time.
     jitter: bool,
@@ -31,10 +31,6 @@ impl Backoff {
         let wait = self.next;
         self.next = wait.saturating_mul(2).min(self.max);
         if self.jitter { wait.mul_f64(0.5 + random() / 2.0) } else { wait }
-    }
-
-    pub fn max(&self) -> Duration {
-        self.max
     }
 }
 

@@ -7,7 +7,7 @@ use crate::rule_sources::loader::{Loader, Rejection};
 use crate::rule_sources::watch::fingerprint;
 use crate::rule_sources::xds::resources::{self, TYPE_URL};
 use weir_rules::xds::Resource;
-use weir_rules::{Problems, truncate};
+use weir_rules::{Problems, truncated};
 
 /// The state that outlives a stream.
 #[derive(Debug)]
@@ -129,9 +129,8 @@ impl Exchange {
 const MAX_ERROR_DETAIL_BYTES: usize = 4 << 10;
 
 fn status(rejection: &Rejection) -> google::rpc::Status {
-    let mut message = rejection.problems.clone();
-    if message.len() > MAX_ERROR_DETAIL_BYTES {
-        truncate(&mut message, MAX_ERROR_DETAIL_BYTES);
+    let mut message = truncated(&*rejection.problems, MAX_ERROR_DETAIL_BYTES);
+    if rejection.problems.len() > MAX_ERROR_DETAIL_BYTES {
         message += &format!("\n({} errors in all; weir's log lists more)", rejection.errors);
     }
     google::rpc::Status { code: tonic::Code::InvalidArgument as i32, message, details: Vec::new() }

@@ -36,16 +36,13 @@ impl MetricSource for XdsMetrics {
 /// The maximum number of failure reasons that are throttled separately.
 const MAX_KINDS: usize = 8;
 
-/// The minimum interval of log lines about connections, and about each kind of failure: a server may
-/// accept and end connections continuously.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
-
 #[derive(Debug)]
 pub struct Report {
     loader: Arc<Loader>,
     metrics: XdsMetrics,
     started: Instant,
     url: String,
+    /// A server may accept and end connections continuously.
     connected_line: Throttle,
     state: Mutex<State>,
 }
@@ -61,7 +58,7 @@ struct State {
     kinds: Vec<FailureKind>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct FailureKind {
     reason: String,
     /// Whether the failure was logged since the last connection: a server may be unreachable for days.
@@ -75,8 +72,8 @@ impl State {
         let known = self.kinds.iter().position(|kind| kind.reason == reason);
         let index = known.unwrap_or_else(|| {
             if self.kinds.len() < MAX_KINDS {
-                let throttle = Throttle::new(LOG_INTERVAL);
-                self.kinds.push(FailureKind { reason: reason.to_owned(), logged: false, throttle });
+                let reason = reason.to_owned();
+                self.kinds.push(FailureKind { reason, ..FailureKind::default() });
             }
             self.kinds.len() - 1
         });
@@ -99,7 +96,7 @@ impl Report {
             metrics: counts,
             started: Instant::now(),
             url: options.url.to_string(),
-            connected_line: Throttle::new(LOG_INTERVAL),
+            connected_line: Throttle::default(),
             state: Mutex::default(),
         };
         report.publish(&report.state.lock());

@@ -5,7 +5,7 @@ use prost_types::Any;
 
 use crate::proto::envoy::service::discovery::v3::Resource;
 use weir_rules::xds;
-use weir_rules::{Problem, truncate};
+use weir_rules::{Problem, truncated};
 
 pub const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
 /// The message that may wrap a resource, to give it a version.
@@ -17,8 +17,7 @@ const MAX_NAME_BYTES: usize = 256;
 
 /// Decodes a resource, wrapped or not. `name` is for one without a name of its own.
 pub fn decode(resource: Any, name: &str) -> Result<xds::Resource, Problem> {
-    let mut name = name.to_owned();
-    truncate(&mut name, MAX_NAME_BYTES);
+    let mut name = truncated(name, MAX_NAME_BYTES);
     if message(&resource.type_url) != WRAPPER {
         return unwrapped(resource, &name);
     }
@@ -28,8 +27,7 @@ pub fn decode(resource: Any, name: &str) -> Result<xds::Resource, Problem> {
     })?;
     drop(resource);
     if !wrapper.name.is_empty() {
-        name = wrapper.name;
-        truncate(&mut name, MAX_NAME_BYTES);
+        name = truncated(wrapper.name, MAX_NAME_BYTES);
     }
     match wrapper.resource.take() {
         Some(resource) => unwrapped(resource, &name),
@@ -45,7 +43,7 @@ fn unwrapped(resource: Any, name: &str) -> Result<xds::Resource, Problem> {
     }
     let mut resource =
         xds::Resource::decode(resource.value.into(), name).map_err(|error| error.problem(name))?;
-    truncate(&mut resource.name, MAX_NAME_BYTES);
+    resource.name = truncated(resource.name, MAX_NAME_BYTES);
     Ok(resource)
 }
 

@@ -13,7 +13,7 @@ use config::{Value, ValueKind};
 use super::Layer;
 use crate::settings::setting::SettingError;
 use crate::settings::table::{self, below};
-use weir_rules::truncate;
+use weir_rules::truncated;
 
 const MAX_FILE_BYTES: u64 = 1 << 20;
 const MAX_LISTED_ERRORS: usize = 100;
@@ -122,9 +122,7 @@ impl Entries {
 }
 
 fn shown(name: &str) -> String {
-    let mut name = name.to_owned();
-    truncate(&mut name, MAX_NAME_BYTES);
-    name
+    truncated(name, MAX_NAME_BYTES)
 }
 
 /// Returns a number of a file as such, so that `010` is ten and `1e3` a thousand, and anything else as text.

@@ -17,7 +17,6 @@ const fn variable(
     Variable { name, kind, default, effect }
 }
 
-/// Returns the variable that sets a setting.
 pub fn variable_of(setting: &str) -> Option<&'static str> {
     let sets = |variable: &&Variable| matches!(variable.effect, Set(name, _) if name == setting);
     VARIABLES.iter().find(sets).map(|variable| variable.name)

@@ -139,10 +139,23 @@ fn every_schema_of_an_object_has_a_message() {
     assert_eq!(names.collect::<Vec<_>>(), messages);
 }
 
+/// Returns all kinds but [`Other`](AdviceKind::Other). The compiler finds one that is forgotten.
+fn kinds() -> impl Iterator<Item = AdviceKind> {
+    use AdviceKind::*;
+    std::iter::successors(Some(NeedsForce), |kind| match kind {
+        NeedsForce => Some(NoControl),
+        NoControl => Some(NotCounted),
+        NotCounted => Some(NoSpan),
+        NoSpan => Some(UnknownName),
+        UnknownName => Some(NeedsToken),
+        NeedsToken | Other => None,
+    })
+}
+
 #[test]
 fn the_kinds_of_errors_are_documented() {
     let document = Document::read();
-    let kinds = json!(AdviceKind::all().collect::<Vec<_>>());
+    let kinds = json!(kinds().collect::<Vec<_>>());
     assert_eq!(document.schema("Error")["properties"]["kind"]["enum"], kinds);
     assert_eq!(AdviceKind::deserialize(json!("newer")).unwrap(), AdviceKind::Other);
 }

@@ -236,7 +236,7 @@ impl ActiveRules {
 
 impl MetricSource for ActiveRules {
     fn collect(&self, sink: &mut dyn MetricSink) {
-        weir_rules::collect_metrics(self.load_full().as_deref(), sink);
+        weir_rules::collect_metrics(&self.load_full().unwrap_or_default(), sink);
     }
 }
 

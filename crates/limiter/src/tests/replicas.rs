@@ -54,7 +54,7 @@ impl Replica {
         let overlay = overlay.iter().map(|text| file(text)).collect();
         let overlay = Overlay::new(overlay, Vec::new(), &options).unwrap();
         let options = Options { overlay: Some(overlay), ..options };
-        let loaded = Loaded::compile(vec![file(rules)], Problems::default(), &options, None);
+        let loaded = Loaded::compile(vec![file(rules)], Problems::new(100), &options, None);
         assert!(loaded.problems.is_empty() && loaded.overlay.problems.is_empty(), "{loaded:?}");
         self.active.set_rules(Arc::new(loaded.rules));
     }

@@ -35,7 +35,7 @@ impl Csv {
             let names: Vec<&[u8]> = values.map(|name| name.trim_ascii()).collect();
             self.header = Some(names.iter().map(|name| fields.index(name)).collect());
             let is_missing = |field: &&String| !names.contains(&field.as_bytes());
-            return match fields.names().iter().find(is_missing) {
+            return match fields.names.iter().find(is_missing) {
                 Some(field) => {
                     let names = String::from_utf8_lossy(&names.join(&b", "[..])).into_owned();
                     Err(format!(

@@ -35,14 +35,14 @@ impl Json {
             Err(_) => String::from_utf8_lossy(line),
         };
         self.found.clear();
-        self.found.resize(fields.names().len(), NOT_FOUND);
+        self.found.resize(fields.names.len(), NOT_FOUND);
         let object = Object { fields, rows, found: &mut self.found, prefix: "", depth: 0 };
         let mut json = serde_json::Deserializer::from_str(&text);
         let read = json.deserialize_map(object).and_then(|()| json.end());
         read.map_err(|error| reason(line, &error))?;
         let nested = self.found.iter().position(|found| found.is_object_or_list);
         nested.map_or(Ok(()), |field| {
-            let name = &fields.names()[field];
+            let name = &fields.names[field];
             Err(format!("field `{name}` is an object or a list: write the path of one value in it"))
         })
     }
@@ -103,7 +103,7 @@ impl<'a> Object<'a> {
     fn use_of(&self, key: &str) -> Use<'a> {
         let mut found = Use { field: None, prefix: None };
         let first = key.as_bytes().first();
-        for (index, name) in self.fields.names().iter().enumerate() {
+        for (index, name) in self.fields.names.iter().enumerate() {
             // Most keys differ in their first byte.
             if first.is_some() && name.as_bytes().get(self.prefix.len()) != first {
                 continue;
@@ -145,7 +145,7 @@ impl<'a> Object<'a> {
 
     /// Reads the fields in the value of a key. Those that it does not have are missing, all if it is no object.
     fn descend(&mut self, prefix: &str, value: &str) -> serde_json::Result<()> {
-        for (field, name) in self.fields.names().iter().enumerate() {
+        for (field, name) in self.fields.names.iter().enumerate() {
             // A key may be repeated: the last one counts.
             if name.starts_with(prefix) && self.found[field].depth > self.depth {
                 self.found[field] = NOT_FOUND;
@@ -187,13 +187,13 @@ mod tests {
 
     /// Reads lines one after the other, and returns the values of the last.
     fn read_after(lines: &[&[u8]], fields: &Fields) -> Result<Values, String> {
-        let mut rows = Rows::new(fields.names().len(), 0);
+        let mut rows = Rows::new(fields.names.len(), 0);
         let (mut json, mut read) = (Json::default(), Ok(()));
         for line in lines {
             rows.start();
             read = json.read(line, fields, &mut rows);
         }
-        let values = (0..fields.names().len()).map(|i| rows.get(i).map(str::to_owned));
+        let values = (0..fields.names.len()).map(|i| rows.get(i).map(str::to_owned));
         read.map(|()| values.collect())
     }
 
@@ -316,7 +316,7 @@ mod tests {
             let lines: Vec<String> = objects.iter().map(text).collect();
             let lines: Vec<&[u8]> = lines.iter().map(|line| line.as_bytes()).collect();
             let found: Vec<_> =
-                fields.names().iter().map(|name| find(&objects[objects.len() - 1], name)).collect();
+                fields.names.iter().map(|name| find(&objects[objects.len() - 1], name)).collect();
             let text = |value: &Option<&Value>| match value {
                 None | Some(Value::Null) => None,
                 Some(Value::String(text)) => Some(text.clone()),

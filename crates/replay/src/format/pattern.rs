@@ -109,7 +109,7 @@ impl PatternReader {
             true => last,
             false => pattern.columns.iter().position(is_text).unwrap_or(last),
         };
-        let names = fields.names().iter().enumerate();
+        let names = fields.names.iter().enumerate();
         PatternReader {
             pivot,
             sources: names.filter_map(|(field, name)| Some((field, pattern.find(name)?))).collect(),

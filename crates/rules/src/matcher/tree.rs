@@ -6,10 +6,10 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::{Child, MatcherNode, NodeFlags, Reserve, Wildcard};
-use crate::hash;
 use crate::model::rule::Rule;
 use crate::model::value_set::ValueSet;
 use crate::syntax::position::Origin;
+use crate::{Domain, hash};
 use weir_common::entry::Entry;
 use weir_common::glob;
 
@@ -58,6 +58,24 @@ impl Child {
     }
 }
 
+impl Domain {
+    /// Returns whether a descriptor that has `sent` among its entries may match a rule of the domain, and no other one.
+    pub fn may_find(&self, rule: &Rule, sent: &[Entry<'_>]) -> bool {
+        let mut node = &self.root;
+        for (key, value) in rule.entries() {
+            let Some(child) = node.of_entry((key, value)) else { return true };
+            // With several entries of a key, each may be any of them.
+            let is_only = rule.entries().filter(|(other, _)| *other == key).count() == 1;
+            let leads = |value| node.child(key, value).is_some_and(|it| ptr::eq(it.child, child));
+            if is_only && !sent.iter().all(|(other, value)| *other != key || leads(value)) {
+                return false;
+            }
+            node = &child.below;
+        }
+        true
+    }
+}
+
 impl MatcherNode {
     /// Adds a child; none if the node has one with that text.
     pub(crate) fn add(
@@ -80,7 +98,7 @@ impl MatcherNode {
             add_wildcard(0, &text);
         }
         for (item, i) in set.iter().flat_map(|set| set.items()).zip(0..) {
-            if item.is_wildcard() {
+            if item.text.contains('*') {
                 let key = text.get(..flags.key_length as usize).unwrap_or_default();
                 add_wildcard(i, &format!("{key}_{}", item.text));
             }
@@ -136,22 +154,6 @@ impl MatcherNode {
             "" => self.named(key),
             _ => self.named(&format!("{key}_{value}")),
         }
-    }
-
-    /// Returns whether a descriptor that has `sent` among its entries may lead to a rule, and not past it.
-    pub(crate) fn may_lead_to(&self, rule: &Rule, sent: &[Entry<'_>]) -> bool {
-        let mut node = self;
-        for (key, value) in rule.entries() {
-            let Some(child) = node.of_entry((key, value)) else { return true };
-            // With several entries of a key, each may be any of them.
-            let is_only = rule.entries().filter(|(other, _)| *other == key).count() == 1;
-            let leads = |value| node.child(key, value).is_some_and(|it| ptr::eq(it.child, child));
-            if is_only && !sent.iter().all(|(other, value)| *other != key || leads(value)) {
-                return false;
-            }
-            node = &child.below;
-        }
-        true
     }
 
     pub(crate) fn wildcards(&self) -> usize {

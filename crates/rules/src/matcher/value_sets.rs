@@ -169,7 +169,7 @@ impl ValueSets {
         let place = Some((network, prefix_len));
         let found = match best_list {
             Some(list) => FoundInSet { is_ipv4, ..in_list(list, place, number) },
-            None => FoundInSet { is_ipv4, ..in_network(number, place) },
+            None => FoundInSet { is_ipv4, ..FoundInSet::new(number, MatchKind::Network, place) },
         };
         Some(of_key.value_of_group(children, &found).unwrap_or(found))
     }
@@ -198,12 +198,11 @@ impl ValueSets {
         let Some(network) = Network::from_value(value) else { return found };
         let texts = found.len();
         for row in of_key.networks.containing(&network) {
-            let place = in_network(row.number, Some((network, row.prefix_len)));
             let set = children[row.number as usize].set.as_ref();
-            let kind = set.map_or(place.kind, |set| set.match_kind());
+            let kind = set.map_or(MatchKind::Network, |set| set.match_kind());
             // Of several networks of `values`, the longest decides.
-            if found.iter().all(|other| other.child != place.child) {
-                found.push(FoundInSet { kind, ..place });
+            if found.iter().all(|other| other.child != row.number) {
+                found.push(FoundInSet::new(row.number, kind, Some((network, row.prefix_len))));
             }
         }
         for (child, list) in &of_key.lists {
@@ -266,17 +265,8 @@ fn in_list(child: u32, network: Option<(Network, u8)>, line: u32) -> FoundInSet 
     FoundInSet { line: Some(line), ..FoundInSet::new(child, MatchKind::List, network) }
 }
 
-fn in_network(child: u32, network: Option<(Network, u8)>) -> FoundInSet {
-    FoundInSet::new(child, MatchKind::Network, network)
-}
-
-/// A network that two children of a level have.
-#[derive(Debug)]
-pub(crate) struct EqualNetworks<'n> {
-    pub network: Network,
-    /// The children, in the order of the file, each with the line of its list.
-    pub children: [(&'n Child, Option<u32>); 2],
-}
+/// A network that two children of a level have. These are in the order of the file, each with the line of its list.
+type EqualNetworks<'n> = (Network, [(&'n Child, Option<u32>); 2]);
 
 /// The comparisons with which equal networks of lists are searched for on one level.
 const MAX_COMPARISONS: usize = 1 << 24;
@@ -285,7 +275,7 @@ impl MatcherNode {
     /// Returns pairs of children with a network in common, except among the first `known`: one network of each pair of
     /// lists, and of each list and the networks of descriptors. Two equal descriptors are an error already.
     pub(crate) fn equal_networks(&self, known: usize) -> Vec<EqualNetworks<'_>> {
-        let mut found = Vec::new();
+        let mut found: Vec<EqualNetworks<'_>> = Vec::new();
         let mut comparisons = MAX_COMPARISONS;
         for of_key in self.sets.iter().flat_map(|sets| sets.by_key.values()) {
             let lists = of_key.lists.iter().map(|(child, list)| (Some(*child), &list.networks));
@@ -305,16 +295,14 @@ impl MatcherNode {
                         let [one, other] = places.map(|(list, number)| self.place(list, number));
                         Some((network, [one?, other?]))
                     });
-                    found.extend(
-                        common.map(|(network, children)| EqualNetworks { network, children }),
-                    );
+                    found.extend(common);
                 }
             }
         }
-        for EqualNetworks { children, .. } in &mut found {
+        for (_, children) in &mut found {
             children.sort_by_key(|(child, _)| std::ptr::from_ref(*child));
         }
-        found.sort_by_key(|equal| equal.network);
+        found.sort_by_key(|(network, _)| *network);
         found
     }
 

@@ -120,7 +120,6 @@ impl PrefixTable {
         }
     }
 
-    /// Returns the number of a network.
     pub fn get(&self, network: &Network) -> Option<u32> {
         let found = self.find(network)?;
         (found.prefix_len == network.prefix_len()).then_some(found.number)

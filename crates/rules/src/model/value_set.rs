@@ -82,10 +82,6 @@ impl Item {
         let text = network.map_or_else(|| text.into(), |network| network.to_string().into());
         Ok(Item { text, network })
     }
-
-    pub fn is_wildcard(&self) -> bool {
-        self.text.contains('*')
-    }
 }
 
 impl ValueSet {

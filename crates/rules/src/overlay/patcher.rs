@@ -94,11 +94,31 @@ impl Patcher {
         self.last.1.clone()
     }
 
+    /// Lists what was found, in the order of the files.
     pub fn finish(self, max_problems: usize) -> OverlayReport {
+        let Failures { rules, warnings: mut list, omitted: known } = self.failures;
+        let failed_patches = rules.len();
+        list.extend(rules.into_values().flat_map(Failure::into_problems));
+        let help = "compare `match` with the entries of the rules, which `weir check` prints; a \
+                    descriptor without a limit is not matched";
         let unmatched = self.patches.iter().zip(&self.matched).filter(|(_, matched)| !**matched);
-        let unmatched = unmatched.map(|(patch, _)| patch);
-        let report = self.failures.report(unmatched, max_problems);
-        OverlayReport { patched_rules: self.patched_rules, ..report }
+        list.extend(unmatched.map(|(Patch { origin, .. }, _)| {
+            let problem = Problem::of_file(&origin.file, "the patch matches nothing", help);
+            problem.at(origin.position).warning()
+        }));
+        list.sort_by(|a, b| (&a.file, a.position).cmp(&(&b.file, b.position)));
+        let mut problems = Problems::new(max_problems);
+        let mut file = None;
+        for problem in list {
+            if file.as_ref() != Some(&problem.file) {
+                problems.start_file();
+                file = Some(problem.file.clone());
+            }
+            problems.push(problem);
+        }
+        let (problems, mut omitted) = problems.into_parts();
+        omitted.warnings += known.warnings;
+        OverlayReport { problems, omitted, patched_rules: self.patched_rules, failed_patches }
     }
 }
 
@@ -148,36 +168,6 @@ impl Failures {
                 self.warnings.push(problem);
             }
         }
-    }
-
-    /// Lists all, in the order of the files.
-    pub fn report<'p>(
-        self,
-        unmatched: impl Iterator<Item = &'p Patch>,
-        max_problems: usize,
-    ) -> OverlayReport {
-        let failed_patches = self.rules.len();
-        let mut list = self.warnings;
-        list.extend(self.rules.into_values().flat_map(Failure::into_problems));
-        let help = "compare `match` with the entries of the rules, which `weir check` prints; a \
-                    descriptor without a limit is not matched";
-        list.extend(unmatched.map(|Patch { origin, .. }| {
-            let problem = Problem::of_file(&origin.file, "the patch matches nothing", help);
-            problem.at(origin.position).warning()
-        }));
-        list.sort_by(|a, b| (&a.file, a.position).cmp(&(&b.file, b.position)));
-        let mut problems = Problems::new(max_problems);
-        let mut file = None;
-        for problem in list {
-            if file.as_ref() != Some(&problem.file) {
-                problems.start_file();
-                file = Some(problem.file.clone());
-            }
-            problems.push(problem);
-        }
-        let (problems, mut omitted) = problems.into_parts();
-        omitted.warnings += self.omitted.warnings;
-        OverlayReport { problems, omitted, patched_rules: 0, failed_patches }
     }
 }
 

@@ -229,16 +229,11 @@ impl Reader<'_> {
                 continue;
             }
             let (name, keys) = match patched_key(&name) {
-                Some((name @ ("rate_limit" | "rate_limits"), _)) => {
+                Some((name @ ("rate_limit" | "rate_limits" | "rates"), _)) => {
+                    let is_short = name == "rates" && !value.is_null();
+                    let limit = if is_short { self.rates(value) } else { Some(value.clone()) };
                     limits.retain(|(known, _, _)| *known != name);
-                    limits.push((name, key.position, value.clone()));
-                    continue;
-                }
-                Some(("rates", _)) => {
-                    let list =
-                        if value.is_null() { Some(value.clone()) } else { self.rates(value) };
-                    limits.retain(|(known, _, _)| *known != "rates");
-                    limits.extend(list.map(|list| ("rates", key.position, list)));
+                    limits.extend(limit.map(|limit| (name, key.position, limit)));
                     continue;
                 }
                 Some(("rate", _)) => {

@@ -73,7 +73,8 @@ impl Reader<'_> {
         PatchedKeys { rule, limits }
     }
 
-    /// Replaces `read` by the rule with the patches that fit. Returns these.
+    /// Replaces `read` by the rule with the patches that fit. Returns these. They are added one by one, without those that
+    /// make the rule invalid, which are recorded: a later patch does not repair an earlier one.
     fn fit(
         &mut self,
         patcher: &mut Patcher,
@@ -82,40 +83,12 @@ impl Reader<'_> {
         read: &mut Descriptor,
     ) -> Arc<[Origin]> {
         patcher.set_matched(&matched);
-        let fitting = self.fit_one_by_one(patcher, rule, matched);
-        let Some((patches, patched)) = fitting else { return Arc::default() };
-        let Patched { read: mut patched, mut warnings, budget } = patched;
-        if !warnings.is_empty() {
-            let delivered = self.attempt(patcher, rule, &rule.keys, None);
-            for known in delivered.iter().flat_map(|delivered| &delivered.warnings) {
-                warnings.retain(|warning| warning.message != known.message);
-            }
-            patcher.failures.warn(&self.described(rule), warnings);
-        }
-        if !patches.iter().any(|&patch| patcher.patch(patch).sets("metadata")) {
-            patched.metadata = read.metadata.take();
-        }
-        // The value of a network or a list is not a key.
-        (patched.value, patched.set) = (mem::take(&mut read.value), read.set.take());
-        *read = patched;
-        self.budget = budget;
-        patcher.set_patched(patches)
-    }
-
-    /// Adds patches one by one, without those that make the rule invalid, and records these: a later patch does not
-    /// repair an earlier one. Returns the patches that fit, and the rule with them; none without any.
-    fn fit_one_by_one(
-        &mut self,
-        patcher: &mut Patcher,
-        rule: &Delivered<'_, '_>,
-        matched: Vec<u32>,
-    ) -> Option<(Vec<u32>, Patched)> {
-        let (mut patched, mut fitting) = (None, Vec::new());
+        let (mut better, mut fitting) = (None, Vec::new());
         let mut keys = rule.keys.clone();
         for patch in matched {
             match self.attempt(patcher, rule, &keys, Some(patch)) {
-                Ok(better) => {
-                    patched = Some(better);
+                Ok(patched) => {
+                    better = Some(patched);
                     fitting.push(patch);
                     // It was applied to a copy before, so it can be.
                     let _ = keys.apply(patcher.patch(patch));
@@ -123,7 +96,24 @@ impl Reader<'_> {
                 Err(errors) => patcher.failures.add(patch, &self.described(rule), errors),
             }
         }
-        Some((fitting, patched?))
+        let Some(Patched { read: mut patched, mut warnings, budget }) = better else {
+            return Arc::default();
+        };
+        if !warnings.is_empty() {
+            let delivered = self.attempt(patcher, rule, &rule.keys, None);
+            for known in delivered.iter().flat_map(|delivered| &delivered.warnings) {
+                warnings.retain(|warning| warning.message != known.message);
+            }
+            patcher.failures.warn(&self.described(rule), warnings);
+        }
+        if !fitting.iter().any(|&patch| patcher.patch(patch).sets("metadata")) {
+            patched.metadata = read.metadata.take();
+        }
+        // The value of a network or a list is not a key.
+        (patched.value, patched.set) = (mem::take(&mut read.value), read.set.take());
+        *read = patched;
+        self.budget = budget;
+        patcher.set_patched(fitting)
     }
 
     /// Reads the keys of a rule with a patch. Fails if they are invalid. All problems are in the patch, if there is one.

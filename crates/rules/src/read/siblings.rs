@@ -87,7 +87,6 @@ fn grouped<'n>(nodes: &[&'n Node<'n>]) -> Vec<Siblings<'n>> {
 }
 
 impl Reader<'_> {
-    /// Adds the descriptors of a level.
     pub(super) fn level<'n>(&mut self, nodes: &[&'n Node<'n>], above: &Above<'_>, tree: &mut Tree) {
         if !self.merges_siblings {
             return nodes.iter().for_each(|node| self.descriptor(node, &[], above, tree));

@@ -181,15 +181,13 @@ impl Reader<'_> {
 
     /// Reports networks that two descriptors of a level have. The first `known` are compared with each other already.
     pub(super) fn equal_networks(&mut self, tree: &super::Tree, known: usize) {
-        for equal in tree.equal_networks(known) {
-            let [(first, first_line), (second, second_line)] = equal.children;
+        for (network, [(first, first_line), (second, second_line)]) in tree.equal_networks(known) {
             let place = |text: &str, line: Option<u32>| match line {
                 Some(line) => format!("'{text}' (line {line})"),
                 None => format!("'{text}'"),
             };
             let message = format!(
-                "config error, the network {} is in both {} and {}",
-                equal.network,
+                "config error, the network {network} is in both {} and {}",
                 place(&first.text, first_line),
                 place(&second.text, second_line),
             );

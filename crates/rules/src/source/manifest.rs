@@ -48,43 +48,42 @@ impl SourceFile {
     /// Returns the rule files of a manifest; of any other file, the file.
     pub fn unpack(file: RuleFile, problems: &mut Vec<Problem>) -> Vec<SourceFile> {
         match unpack(&file) {
-            None => vec![file.into()],
-            Some(Err(problem)) => {
+            Ok(Some(found)) => found,
+            Ok(None) => vec![file.into()],
+            Err(problem) => {
                 problems.push(problem);
                 Vec::new()
             }
-            Some(Ok(found)) => found,
         }
     }
 }
 
 /// Returns the rule files in the ConfigMaps of a manifest; none if the file is no manifest.
-fn unpack(file: &RuleFile) -> Option<Result<Vec<SourceFile>, Problem>> {
+fn unpack(file: &RuleFile) -> Result<Option<Vec<SourceFile>>, Problem> {
     // Most files are no manifests: they are not parsed for that.
-    memchr::memmem::find(file.text.as_bytes(), b"apiVersion")?;
+    if memchr::memmem::find(file.text.as_bytes(), b"apiVersion").is_none() {
+        return Ok(None);
+    }
     let mut found = Vec::new();
     for (i, document) in Documents::new(&file.text).enumerate() {
         let root = match document {
             Ok(root) => root,
-            Err(_) if i == 0 => return None,
-            Err(error) => return Some(Err(yaml::problem(&file.name, &file.text, error))),
+            Err(_) if i == 0 => return Ok(None),
+            Err(error) => return Err(yaml::problem(&file.name, &file.text, error)),
         };
         let Some(root) = root else { continue };
         let is_object = root.get("apiVersion").is_some() && root.get("kind").is_some();
         if !is_object && i == 0 {
-            return None;
+            return Ok(None);
         }
         add(&root, &file.name, &mut found);
     }
-    Some(match found.is_empty() {
-        false => Ok(found),
-        true => Err(Problem::of_file(
-            &file.name,
-            "the manifest has no rules",
-            "put rules, with `domain` and `descriptors`, into the `data` of a ConfigMap, under names that end in .yaml or \
-             .yml",
-        )),
-    })
+    if found.is_empty() {
+        let help = "put rules, with `domain` and `descriptors`, into the `data` of a ConfigMap, under names that end in \
+                    .yaml or .yml";
+        return Err(Problem::of_file(&file.name, "the manifest has no rules", help));
+    }
+    Ok(Some(found))
 }
 
 /// Adds the rule files of one object: a ConfigMap, or a list of objects.

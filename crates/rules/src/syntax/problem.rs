@@ -144,13 +144,15 @@ impl Problem {
     }
 }
 
-/// Truncates `text` to at most `max` bytes and marks the cut with an ellipsis.
-pub fn truncate(text: &mut String, max: usize) {
+/// Returns at most `max` bytes of a text, and marks the cut with an ellipsis.
+pub fn truncated(text: impl Into<String>, max: usize) -> String {
+    let mut text = text.into();
     if text.len() > max {
         text.truncate(text.floor_char_boundary(max));
         text.push('…');
         text.shrink_to_fit();
     }
+    text
 }
 
 /// `file:line:column: error: message`, in one line.
@@ -187,12 +189,6 @@ pub struct Omitted {
     pub errors: usize,
     /// The warnings.
     pub warnings: usize,
-}
-
-impl Default for Problems {
-    fn default() -> Self {
-        Problems::new(DEFAULT_MAX_PROBLEMS)
-    }
 }
 
 impl Problems {
@@ -239,9 +235,9 @@ impl Problems {
         if !self.has_room(problem.severity) {
             return self.omit(problem.severity);
         }
-        truncate(&mut problem.message, MAX_MESSAGE_BYTES);
-        truncate(&mut problem.help, MAX_MESSAGE_BYTES);
-        truncate(&mut problem.text, MAX_TEXT_BYTES);
+        problem.message = truncated(problem.message, MAX_MESSAGE_BYTES);
+        problem.help = truncated(problem.help, MAX_MESSAGE_BYTES);
+        problem.text = truncated(problem.text, MAX_TEXT_BYTES);
         let same = |other: &Problem| {
             other.position == problem.position
                 && other.message == problem.message

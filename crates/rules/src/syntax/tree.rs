@@ -19,8 +19,10 @@ const TEXT_BYTES_PER_NODE: usize = 64;
 pub struct Node<'a> {
     pub position: Position,
     storage: Storage<'a>,
-    size: u32,
-    depth: u16,
+    /// The number of nodes in it, itself included, with aliases expanded. Long texts count more than once.
+    pub size: u32,
+    /// The levels of lists and maps in it, including itself and with aliases expanded.
+    pub(super) depth: u16,
     style: Style,
 }
 
@@ -118,16 +120,6 @@ impl<'a> Node<'a> {
     /// Whether this is the key `<<`, which merges another map.
     pub(crate) fn is_merge_key(&self) -> bool {
         self.style == Style::Plain && self.text() == Some("<<")
-    }
-
-    /// The number of nodes in it, itself included, with aliases expanded. Long texts count more than once.
-    pub fn size(&self) -> u32 {
-        self.size
-    }
-
-    /// The levels of lists and maps in it, including itself and with aliases expanded.
-    pub fn depth(&self) -> u16 {
-        self.depth
     }
 
     /// A node with the same content at the position of an alias.

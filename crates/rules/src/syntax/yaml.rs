@@ -227,7 +227,7 @@ impl<'a> TreeBuilder<'a> {
             },
             Event::Alias(anchor) => match self.anchors.get(&anchor) {
                 Some(node) => {
-                    self.aliased = self.aliased.saturating_add(node.size());
+                    self.aliased = self.aliased.saturating_add(node.size);
                     if self.aliased > MAX_ALIASED_NODES {
                         return Err(error_here(
                             Cause::Alias,
@@ -243,7 +243,7 @@ impl<'a> TreeBuilder<'a> {
             },
             _ => return Ok(()),
         };
-        if self.open.len() + usize::from(node.depth()) > MAX_DEPTH {
+        if self.open.len() + usize::from(node.depth) > MAX_DEPTH {
             return Err(error_here(Cause::Depth, "nested too deep"));
         }
         self.nodes += 1;

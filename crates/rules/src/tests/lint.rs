@@ -11,7 +11,7 @@ fn options() -> Options {
 /// The warnings about files, each as position and message.
 fn warnings_of(files: &[RuleFile]) -> Vec<String> {
     let options = Options { merge_domains: true, ..options() };
-    let loaded = Loaded::compile(files.to_vec(), Problems::default(), &options, None);
+    let loaded = Loaded::compile(files.to_vec(), Problems::new(100), &options, None);
     let problems = loaded.problems.iter();
     problems
         .map(|problem| {
@@ -36,7 +36,7 @@ const LIMIT: &str = " rate_limit: { unit: day, requests_per_unit: 1 }";
 fn loads_silently(text: &str) -> bool {
     let loaded = Loaded::compile(
         vec![file("rules.yaml", text)],
-        Problems::default(),
+        Problems::new(100),
         &Options::default(),
         None,
     );
@@ -168,7 +168,7 @@ fn keys_that_a_wildcard_hides() {
     let help = |descriptors: &str| {
         let text = format!("domain: d\ndescriptors:\n{}", descriptors.replace(" L", LIMIT));
         let files = vec![file("rules.yaml", &text)];
-        let loaded = Loaded::compile(files, Problems::default(), &options(), None);
+        let loaded = Loaded::compile(files, Problems::new(100), &options(), None);
         loaded.problems[0].help.clone()
     };
     assert!(help(hidden).starts_with("remove one of the two"));
@@ -201,7 +201,7 @@ fn limits_without_a_number() {
     for limit in ["{ unit: day, requests: 5 }", "{ unit: day, requests_per_unit: , x: 1 }"] {
         let text = format!("domain: d\ndescriptors:\n- {{ key: k, rate_limit: {limit} }}\n");
         let files = vec![file("rules.yaml", &text)];
-        let problems = Loaded::compile(files, Problems::default(), &options(), None).problems;
+        let problems = Loaded::compile(files, Problems::new(100), &options(), None).problems;
         assert!(problems.len() == 1 && problems[0].is_error(), "{limit}: {problems:?}");
     }
 }
@@ -217,14 +217,14 @@ fn replaces_that_name_nothing() {
     let text = limit("gold", "basic");
     assert_eq!(of(&text), ["3:86: no rule of the domain 'd' has the name 'basic'"]);
     let files = [file("rules.yaml", &format!("domain: d\ndescriptors:\n{text}"))];
-    let loaded = Loaded::compile(files.to_vec(), Problems::default(), &options(), None);
+    let loaded = Loaded::compile(files.to_vec(), Problems::new(100), &options(), None);
     assert!(loaded.problems[0].help.contains("`name`"));
     // Names of limits of a list count, also those of a later rule.
     let listed = "- { key: b, rate_limits: [{ name: basic, unit: day, requests_per_unit: 1 }] }\n";
     assert_eq!(of(&(text.clone() + listed)), [""; 0]);
     let near = text.replace("{ name: basic }", "{ name: baisc }") + listed;
     let files = vec![file("rules.yaml", &format!("domain: d\ndescriptors:\n{near}"))];
-    let loaded = Loaded::compile(files, Problems::default(), &options(), None);
+    let loaded = Loaded::compile(files, Problems::new(100), &options(), None);
     assert_eq!(loaded.problems[0].help, "did you mean `basic`?");
     let unlimited = "- { key: b, rate_limit: { name: basic, unlimited: true } }\n";
     assert!(of(&(text + unlimited))[0].contains("is an unlimited rule"));
@@ -247,7 +247,7 @@ descriptors:
         let overlay = overlay.unwrap_or_else(|error| panic!("{}", error.render()));
         let files = vec![file("r.yaml", rules)];
         let options = Options { overlay: Some(overlay), ..options };
-        let loaded = Loaded::compile(files, Problems::default(), &options, None);
+        let loaded = Loaded::compile(files, Problems::new(100), &options, None);
         let listed: Vec<_> = loaded.problems.iter().map(ToString::to_string).collect();
         assert_eq!(loaded.overlay.problems.len(), 0, "{:?}", loaded.overlay.problems);
         listed
@@ -286,7 +286,7 @@ fn values_that_are_networks() {
     assert_eq!(of("- { key: 10.0.0.0/8, value: 10.0.0.0/8, L }\n"), [""; 0]);
     let text = format!("domain: d\ndescriptors: [{{ key: ip, value: 10.1.2.3/12,{LIMIT} }}]\n");
     let files = vec![file("rules.yaml", &text)];
-    let problems = Loaded::compile(files, Problems::default(), &options(), None).problems;
+    let problems = Loaded::compile(files, Problems::new(100), &options(), None).problems;
     assert!(problems[0].help.starts_with("write `network: 10.0.0.0/12`"), "{}", problems[0].help);
     assert_eq!(problems[0].position.unwrap().column(), Some(33));
 }
@@ -311,7 +311,7 @@ fn repeated_keys() {
 fn duplicates_suggest_a_list_of_limits() {
     let text = format!("domain: d\ndescriptors:\n- {{ key: k,{LIMIT} }}\n- {{ key: k,{LIMIT} }}\n");
     let files = vec![file("rules.yaml", &text)];
-    let loaded = Loaded::compile(files, Problems::default(), &options(), None);
+    let loaded = Loaded::compile(files, Problems::new(100), &options(), None);
     let problem = &loaded.problems[0];
     assert!(problem.is_error() && problem.help.contains("`rate_limits`"), "{problem}");
     assert_eq!(problem.first.as_ref().unwrap().to_string(), "rules.yaml:3:10");
@@ -402,7 +402,7 @@ fn manifests_are_unpacked_with_positions_in_their_entries() {
         files.iter().map(|file| file.name()).collect::<Vec<_>>(),
         ["m.yaml#rules/shop.yaml", "m.yaml#/api.yml"]
     );
-    let loaded = Loaded::compile(files, Problems::default(), &options(), None);
+    let loaded = Loaded::compile(files, Problems::new(100), &options(), None);
     let wanted = r"m.yaml#rules/shop.yaml:5:17: warning: no `requests_per_unit`: this limit denies everything
  5 |     rate_limit: { unit: minute }
    |                 ^
@@ -428,7 +428,7 @@ fn the_lists_of_a_manifest_are_other_entries_of_the_config_map() {
         let files = SourceFile::unpack(file("m.yaml", text), &mut Vec::new());
         let lists = crate::Lists::BesideRules;
         let options = Options { lists, ..options() };
-        Loaded::compile(files, Problems::default(), &options, None)
+        Loaded::compile(files, Problems::new(100), &options, None)
     };
     let text = config_map("d", "  blocked.txt: |\n    10.0.0.0/8\n    ann\n")
         + &config_map("e", "  blocked.txt: 192.0.2.1\n");
@@ -482,7 +482,7 @@ fn manifests_without_rules_and_broken_ones_are_errors() {
     let text =
         "apiVersion: v1\nkind: ConfigMap\ndata:\n  a.yaml: |\n    domain: d\n    descriptors: [\n";
     let files = SourceFile::unpack(file("m.yaml", text), &mut problems);
-    let loaded = Loaded::compile(files, Problems::default(), &options(), None);
+    let loaded = Loaded::compile(files, Problems::new(100), &options(), None);
     assert!(
         loaded.problems[0].to_string().starts_with("m.yaml#/a.yaml:2:"),
         "{:?}",

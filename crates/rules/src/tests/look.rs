@@ -5,7 +5,7 @@ use crate::{Loaded, Options, Problems};
 
 fn rendered(text: &str) -> String {
     let files = vec![file("rules.yaml", text)];
-    let loaded = Loaded::compile(files, Problems::default(), &Options::default(), None);
+    let loaded = Loaded::compile(files, Problems::new(100), &Options::default(), None);
     loaded.render(loaded.problems.iter())
 }
 

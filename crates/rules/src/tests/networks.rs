@@ -359,7 +359,7 @@ fn a_patch_sets_the_group_and_finds_networks_by_their_text() {
     let rules =
         file("r", &text("- { key: ip, network: [10.0.0.0/8, '::/0'], L }\n- { key: ip, L }\n"));
     let options = Options { overlay: Some(overlay), ..options };
-    let loaded = Loaded::compile(vec![rules], Problems::default(), &options, None);
+    let loaded = Loaded::compile(vec![rules], Problems::new(100), &options, None);
     assert_eq!(loaded.problems, []);
     let OverlayReport { problems, patched_rules, .. } = &loaded.overlay;
     assert_eq!((&problems[..], *patched_rules), (&[][..], 2));

@@ -21,7 +21,7 @@ fn overlay(texts: &[&str]) -> Overlay {
 fn load(rules: Vec<RuleFile>, overlays: &[&str], merge_domains: bool) -> Loaded {
     let overlay = Some(overlay(overlays));
     let options = Options { merge_domains, overlay, ..Options::default() };
-    Loaded::compile(rules, Problems::default(), &options, None)
+    Loaded::compile(rules, Problems::new(100), &options, None)
 }
 
 /// Valid rules with an overlay.
@@ -327,10 +327,10 @@ fn rules_with_an_error_are_not_patched() {
 #[test]
 fn counters_are_carried_over_when_only_the_overlay_changes() {
     let files = || vec![file("rules.yaml", RULES)];
-    let before = Loaded::compile(files(), Problems::default(), &Options::default(), None).rules;
+    let before = Loaded::compile(files(), Problems::new(100), &Options::default(), None).rules;
     let overlay = overlay(&["patches: [{ match: {}, set: { requests_per_unit: 1 } }]"]);
     let options = Options { overlay: Some(overlay), ..Options::default() };
-    let after = Loaded::compile(files(), Problems::default(), &options, Some(&before)).rules;
+    let after = Loaded::compile(files(), Problems::new(100), &options, Some(&before)).rules;
     let stats = |set: &RuleSet| set.rules().next().unwrap().stats.clone();
     assert!(std::sync::Arc::ptr_eq(&stats(&before), &stats(&after)));
 }

@@ -32,7 +32,7 @@ fn resource(name: &str, descriptors: Vec<RateLimitDescriptor>) -> Resource {
 
 fn load(descriptors: Vec<RateLimitDescriptor>) -> Loaded<Resource> {
     let files = vec![resource("r", descriptors)];
-    Loaded::compile(files, Problems::default(), &Options::default(), None)
+    Loaded::compile(files, Problems::new(100), &Options::default(), None)
 }
 
 fn names(set: &RuleSet) -> Vec<String> {
@@ -192,7 +192,7 @@ fn siblings_of_two_resources_are_not_merged() {
     let [all, each] = gateway();
     let files = vec![resource("one", vec![all]), resource("two", vec![each])];
     let options = Options { merge_domains: true, ..Options::default() };
-    let loaded = Loaded::compile(files, Problems::default(), &options, None);
+    let loaded = Loaded::compile(files, Problems::new(100), &options, None);
     let errors = loaded.render_errors();
     assert!(errors.contains("two: error: duplicate descriptor composite key"), "{errors}");
 }
@@ -205,7 +205,7 @@ fn patches_find_merged_rules_by_the_same_entries() {
     let overlay = Overlay::new(overlay, Vec::new(), &Options::default()).unwrap();
     let options = Options { overlay: Some(overlay), ..Options::default() };
     let files = vec![resource("r", gateway().to_vec())];
-    let loaded = Loaded::compile(files, Problems::default(), &options, None);
+    let loaded = Loaded::compile(files, Problems::new(100), &options, None);
     assert_eq!(loaded.overlay.problems, []);
     let named: Vec<&str> = loaded.rules.rules().map(|rule| rule.limit_name(0)).collect();
     assert_eq!(named, ["all", "each"]);

@@ -102,7 +102,7 @@ fn an_overlay_is_part_of_the_rules() {
     let overlay = Overlay::new(vec![file("a.overlay.yaml", patches)], Vec::new(), &options);
     let overlay = overlay.unwrap_or_else(|error| panic!("{}", error.render()));
     let options = Options { overlay: Some(overlay), ..options };
-    let loaded: Loaded = Loaded::compile(vec![rules], Problems::default(), &options, None);
+    let loaded: Loaded = Loaded::compile(vec![rules], Problems::new(100), &options, None);
     let text = reread(&loaded.rules);
     assert!(
         text.contains("{ algorithm: gcra, unit: day, requests_per_unit: 9, burst: 2 }"),

@@ -43,7 +43,7 @@ fn a_rule_has_the_hits_of_its_series_and_those_of_the_same_path_are_one() {
     series.update("user_bob", |stats| count(stats, 2));
     count(&rules[1].stats, 6);
     count(&rules[2].stats, 8);
-    let sent = set.domain("d").unwrap().override_series().unwrap();
+    let sent = set.domain("d").unwrap().override_series.as_ref().unwrap();
     sent.update("sent", |stats| count(stats, 20));
     let wanted = ["d user 16 8 3", "d a.b 14 7 2", "d free 0 0 0", "d - 20 10 1"];
     assert_eq!(rows(&set), wanted);
@@ -100,7 +100,7 @@ fn dots_of_keys_and_values_are_underscores_where_options_say_so() {
         let (set, problems) = RuleSet::compile(&[file("r.yaml", rules)], &options, None);
         assert!(problems.is_empty(), "{problems:?}");
         let mut labels = Labels::default();
-        collect_metrics(Some(&set), &mut labels);
+        collect_metrics(&set, &mut labels);
         labels.0.dedup();
         let (first, limits) = labels.0.split_at(paths.len());
         assert_eq!(first, paths);

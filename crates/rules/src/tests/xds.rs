@@ -166,7 +166,7 @@ fn rate_has_a_field() {
         ),
     ] {
         let files = vec![resource(&config(vec![descriptor("a", limit)]))];
-        let loaded = Loaded::compile(files, Problems::default(), &Options::default(), None);
+        let loaded = Loaded::compile(files, Problems::new(100), &Options::default(), None);
         let reported = loaded.render_errors();
         assert!(reported.contains(wanted), "{reported}");
         assert_eq!(loaded.problems.len(), 1, "{reported}");
@@ -240,7 +240,7 @@ fn problems_are_located_by_field_paths() {
     };
     let files = vec![resource(&sent)];
     let missing = Problem::of_file("other", "it is not there", "send it");
-    let mut problems = Problems::default();
+    let mut problems = Problems::new(100);
     problems.of_files([missing]);
     let loaded = Loaded::compile(files, problems, &Options::default(), None);
     let reported = loaded.render_errors();
@@ -261,7 +261,7 @@ fn both_positions_of_a_duplicate_are_field_paths() {
     let first = resource(&config(two()));
     let second = pb::RateLimitConfig { name: "more".into(), ..config(Vec::new()) };
     let files = vec![first, resource(&second)];
-    let loaded = Loaded::compile(files, Problems::default(), &Options::default(), None);
+    let loaded = Loaded::compile(files, Problems::new(100), &Options::default(), None);
     assert_eq!(
         loaded.render_errors(),
         "shop-rules: error: duplicate descriptor composite key 'd.k'
@@ -389,7 +389,7 @@ fn reserve_has_a_field() {
     let nanos = Some(prost_types::Duration { seconds: 1, nanos: 1_000 });
     let wrong = pb::RateLimitReserve { at_most: Some(0), timeout: nanos, ..full };
     let files = vec![resource(&with(wrong))];
-    let loaded = Loaded::compile(files, Problems::default(), &Options::default(), None);
+    let loaded = Loaded::compile(files, Problems::new(100), &Options::default(), None);
     let reported = loaded.render_errors();
     for field in ["at_most", "timeout"] {
         let place = format!("\n  at: descriptors[0].reserve.{field} (k)\n");
@@ -400,7 +400,7 @@ fn reserve_has_a_field() {
         Some(pb::RateLimitReserve { id: "i".into(), settle: "s".into(), ..Default::default() });
     let drains = pb::RateLimitDescriptor { reserve: some, ..descriptor("k", drains) };
     let files = vec![resource(&config(vec![drains]))];
-    let loaded = Loaded::compile(files, Problems::default(), &Options::default(), None);
+    let loaded = Loaded::compile(files, Problems::new(100), &Options::default(), None);
     let reported = loaded.render_errors();
     assert!(reported.contains("gcra beside `reserve`"), "{reported}");
     assert!(reported.contains("at: descriptors[0].rate_limit.algorithm (k)"), "{reported}");
@@ -418,7 +418,7 @@ fn lease_has_a_field() {
     let log = pb::RateLimitPolicy { algorithm: "sliding_log".into(), ..policy(4, 9) };
     let wrong = pb::RateLimitDescriptor { lease: Some(true), ..descriptor("k", log) };
     let files = vec![resource(&config(vec![wrong]))];
-    let loaded = Loaded::compile(files, Problems::default(), &Options::default(), None);
+    let loaded = Loaded::compile(files, Problems::new(100), &Options::default(), None);
     let reported = loaded.render_errors();
     assert!(reported.contains("\n  at: descriptors[0].lease (k)\n"), "{reported}");
 }
@@ -440,7 +440,7 @@ fn networks_have_fields() {
     assert_eq!(set.rules().count(), 2);
     let files =
         vec![resource(&config(vec![with(&["::/0", "10.0.0.1/8"], length(Some(33), None))]))];
-    let loaded = Loaded::compile(files, Problems::default(), &Options::default(), None);
+    let loaded = Loaded::compile(files, Problems::new(100), &Options::default(), None);
     let reported = loaded.render_errors();
     for place in ["descriptors[0].network[1] (ip)", "descriptors[0].group.v4 (ip)"] {
         assert!(reported.contains(&format!("\n  at: {place}\n")), "{place}: {reported}");
@@ -453,7 +453,7 @@ fn networks_have_fields() {
         assert_eq!(set.domain("d").unwrap().find(&[("ip", value)]).is_some(), is_found, "{value}");
     }
     let files = vec![resource(&config(vec![several.clone(), several]))];
-    let loaded = Loaded::compile(files, Problems::default(), &Options::default(), None);
+    let loaded = Loaded::compile(files, Problems::new(100), &Options::default(), None);
     let reported = loaded.render_errors();
     assert!(reported.contains("\n  at: descriptors[1].values[1] (ip)\n"), "{reported}");
     let list = pb::RateLimitDescriptor { values_file: "a.txt".into(), ..with(&[], None) };

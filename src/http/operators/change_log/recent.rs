@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use weir_limit::SECOND;
-use weir_rules::truncate;
+use weir_rules::truncated;
 
 const MAX_CHANGE_BYTES: usize = 2 << 10;
 
@@ -131,7 +131,7 @@ pub(super) fn bounded(mut event: Value) -> Arc<str> {
 
 fn cut(value: &mut Value, longest: usize) {
     match value {
-        Value::String(text) => truncate(text, longest),
+        Value::String(text) => *text = truncated(std::mem::take(text), longest),
         Value::Array(items) => {
             items.truncate(longest.div_ceil(8));
             items.iter_mut().for_each(|item| cut(item, longest));

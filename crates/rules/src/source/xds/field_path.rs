@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::Resource;
 use crate::syntax::document::Document;
 use crate::syntax::position::Position;
-use crate::syntax::problem::{Problem, truncate};
+use crate::syntax::problem::{Problem, truncated};
 use crate::syntax::tree::{Content, Node};
 
 /// The maximum length of a descriptor's key and value in a path.
@@ -134,7 +134,5 @@ fn name(item: &Node<'_>) -> String {
     let text = |key| item.get(key).and_then(Node::text).unwrap_or_default();
     let (key, value) = (text("key"), text("value"));
     let equals = if value.is_empty() { "" } else { "=" };
-    let mut name = format!("{key}{equals}{value}").escape_debug().to_string();
-    truncate(&mut name, MAX_NAME_BYTES);
-    name
+    truncated(format!("{key}{equals}{value}").escape_debug().to_string(), MAX_NAME_BYTES)
 }

@@ -134,7 +134,7 @@ fn what_comes_over_xds_names_lists_in_one_directory() {
         let lists = Lists::InDirectory(directory.map(Into::into));
         let options = Options { lists, ..Options::default() };
         let rules = file("r", &text(&format!("- {{ key: ip, values_file: {name}, L }}\n")));
-        let loaded = Loaded::compile(vec![rules], Problems::default(), &options, None);
+        let loaded = Loaded::compile(vec![rules], Problems::new(100), &options, None);
         problems(Path::new("nowhere"), &loaded).join("\n")
     };
     assert_eq!(errors("blocked.txt", Some(dir.path())), "");

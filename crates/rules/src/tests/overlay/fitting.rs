@@ -78,7 +78,7 @@ fn text(charge: &str, keys: &Keys) -> String {
 /// The limit of a rule; none if it is invalid.
 fn read(charge: &str, keys: &Keys) -> Option<Vec<String>> {
     let files = vec![super::file("rules.yaml", &text(charge, keys))];
-    let loaded = Loaded::compile(files, Problems::default(), &Options::default(), None);
+    let loaded = Loaded::compile(files, Problems::new(100), &Options::default(), None);
     loaded.is_good().then(|| limits(&loaded.rules))
 }
 

@@ -43,7 +43,7 @@ fn load(rules: &[(&str, &[(&str, &str)])], patches: &str) -> (RuleSet, OverlayRe
     };
     let resources = rules.iter().map(resource).collect();
     let options = Options { overlay: Some(overlay(&[patches])), ..Options::default() };
-    let loaded = Loaded::compile(resources, Problems::default(), &options, None);
+    let loaded = Loaded::compile(resources, Problems::new(100), &options, None);
     assert!(loaded.problems.is_empty(), "{:?}", loaded.problems);
     (loaded.rules, loaded.overlay)
 }

@@ -185,7 +185,7 @@ fn a_null_removes_whatever_the_type_of_the_key() {
         if !fixed.contains(&key) {
             let text = format!("patches: [{{ match: {{}}, set: {{ {key}: null }} }}]");
             let overlay = Overlay::new(vec![file("o.yaml", &text)], vec![], &Options::default());
-            assert_eq!(overlay.unwrap().patches(), 1, "{key}");
+            assert_eq!(overlay.unwrap().patches, 1, "{key}");
         }
     }
 }

@@ -12,7 +12,6 @@ use weir_rules::tree::Node;
 
 pub(super) const TCP_FILTER_TYPE: &str = "filters.network.ratelimit.v3.RateLimit";
 
-/// Returns the rate-limit filters of a Thrift proxy.
 pub(super) fn thrift_filters<'n, 'a>(
     proxy: &'n Node<'a>,
 ) -> impl Iterator<Item = &'n Node<'a>> + use<'n, 'a> {
@@ -54,7 +53,7 @@ pub(super) fn thrift(
         let (clusters, mut charged) = (clusters(action), HashSet::new());
         let items = list(action, "rate_limits").iter();
         for item in items.filter(|item| stage(item) == stage(filter)) {
-            if !findings.spend(item.position, item.size() as usize) {
+            if !findings.spend(item.position, item.size as usize) {
                 return false;
             }
             check_twice(text(filter, "domain"), item, &mut charged, findings);

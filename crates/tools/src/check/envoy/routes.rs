@@ -199,7 +199,7 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
         }
         for item in items {
             let effort = size(item, &route.clusters).saturating_mul(VALUE_EFFORT);
-            let effort = effort.saturating_add(item.size() as usize);
+            let effort = effort.saturating_add(item.size as usize);
             if !self.findings.spend(item.position, effort) {
                 return;
             }
