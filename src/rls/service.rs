@@ -11,7 +11,7 @@ pub use budget::{BudgetCall, BudgetRequest, BudgetResponse, BudgetService};
 pub use decode::{DecodeError, Descriptors, RequestView};
 pub use health::HealthService;
 pub use permissions::{Permissions, Protocol};
-pub use response::{encode_framed, encode_message};
+pub use response::{PREFIX_BYTES, encode_framed, encode_message};
 
 use std::fmt;
 use std::net::SocketAddr;

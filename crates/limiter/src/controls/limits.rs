@@ -60,7 +60,7 @@ impl LimitControls {
     /// Ends a batch of changes. Where there was no room for some plan, compiles all: the same controls have
     /// plans then, whichever was put first.
     pub fn settle(&mut self, rules: &RulesByKey) -> Option<PlanError> {
-        if self.plans.is_full() { self.compile(rules) } else { None }
+        if self.plans.is_full { self.compile(rules) } else { None }
     }
 
     /// Compiles all for a set of rules. Returns why a rule keeps its limits, if one does.

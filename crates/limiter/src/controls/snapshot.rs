@@ -93,7 +93,7 @@ impl NextControls {
     /// Returns rules by their keys; the same as long as the rules are the same.
     fn rules_by_key(&mut self, rules: Arc<RuleSet>, max_log_bytes: u64) -> Arc<RulesByKey> {
         match &self.rules {
-            Some(known) if Arc::ptr_eq(known.rules(), &rules) => known.clone(),
+            Some(known) if Arc::ptr_eq(&known.rules, &rules) => known.clone(),
             _ => self.rules.insert(Arc::new(RulesByKey::new(rules, max_log_bytes))).clone(),
         }
     }
@@ -187,7 +187,7 @@ impl ActiveRules {
     fn activate(&self, rules: Arc<RuleSet>, next: &NextControls) -> Option<Arc<Snapshot>> {
         let controls = (!next.is_empty()).then(|| {
             let limits = next.limits.index.clone();
-            CompiledControls::new(next.index.clone(), limits, self.clock.clone())
+            CompiledControls { index: next.index.clone(), limits, clock: self.clock.clone() }
         });
         self.snapshot.swap(Some(Arc::new(Snapshot { rules, controls })))
     }
@@ -205,7 +205,7 @@ impl ActiveRules {
         let mut try_change = |control| {
             limits.change(&id, control, &rules);
             limits.settle(&rules);
-            !limits.plans.is_full()
+            !limits.plans.is_full
         };
         let has_room = try_change(Some(control));
         try_change(old);
@@ -215,7 +215,7 @@ impl ActiveRules {
     /// Returns about how many controls are compiled for a number of changes.
     pub(super) fn work(&self, changes: usize) -> usize {
         let next = self.controls.lock();
-        if next.limits.plans.is_full() { changes + next.limits.len() } else { changes }
+        if next.limits.plans.is_full { changes + next.limits.len() } else { changes }
     }
 
     /// Returns the active rules by their keys; none of them until rules are loaded.
