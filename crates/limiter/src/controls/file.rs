@@ -27,7 +27,7 @@ type Rows = BTreeMap<String, String>;
 
 #[derive(Debug)]
 pub(super) struct ControlFile {
-    path: PathBuf,
+    pub path: PathBuf,
     /// The members of `controls` as text, by their ids.
     members: Rows,
     /// Whether the file or its copy lacks a change, or is to be replaced.
@@ -57,10 +57,6 @@ struct Document<'a> {
 impl ControlFile {
     pub fn new(path: PathBuf) -> ControlFile {
         ControlFile { path, members: Rows::new(), is_outdated: false }
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Changes rows: ids, and their texts where there still are any. The next write has them.

@@ -172,7 +172,7 @@ impl Controls {
 
     /// Returns the time by which controls end.
     pub fn now(&self) -> Micros {
-        self.active.clock().now()
+        self.active.clock.now()
     }
 
     /// Returns the active controls, those that end first before others.
@@ -282,7 +282,7 @@ impl Controls {
     }
 
     fn would_share(&self) -> bool {
-        let is_connected = self.active.clock().follows_store() && self.share_error().is_none();
+        let is_connected = self.active.clock.follows_store() && self.share_error().is_none();
         self.options.is_shared && is_connected
     }
 
@@ -377,7 +377,7 @@ impl Controls {
 
     async fn exchange(&self, table: &dyn SharedTable) {
         self.exchanges.send_modify(|(started, _)| *started += 1);
-        let (changed, read) = self.sharing.read(table, self.active.clock(), &self.set).await;
+        let (changed, read) = self.sharing.read(table, &self.active.clock, &self.set).await;
         if changed {
             self.activate().await;
         }

@@ -52,7 +52,7 @@ pub struct ActiveRules {
     snapshot: ArcSwapOption<Snapshot>,
     /// The controls of the next snapshot. Held while one is made.
     controls: Mutex<NextControls>,
-    clock: ControlClock,
+    pub(super) clock: ControlClock,
     max_log_bytes: u64,
 }
 
@@ -227,10 +227,6 @@ impl ActiveRules {
 
     pub(super) fn next_controls(&self) -> MutexGuard<'_, NextControls> {
         self.controls.lock()
-    }
-
-    pub(super) fn clock(&self) -> &ControlClock {
-        &self.clock
     }
 }
 

@@ -254,7 +254,7 @@ fn shown(key: &StoredKey, redaction: &Redaction) -> TopRow {
     let (domain, entries) = key.texts();
     let entry = |entry: &Entry<'_>| OwnedEntry {
         key: entry.0.to_owned(),
-        value: redaction.value(*entry, key.cut_tag()),
+        value: redaction.value(*entry, key.cut_tag),
     };
     let rule = Some(redaction.path(key.rule(), &entries)).filter(|rule| !rule.is_empty());
     TopRow {
@@ -265,6 +265,6 @@ fn shown(key: &StoredKey, redaction: &Redaction) -> TopRow {
         count: 0,
         error: 0,
         near: None,
-        tag: redaction.tag(key.cut_tag()),
+        tag: redaction.tag(key.cut_tag),
     }
 }

@@ -70,10 +70,10 @@ impl<C: Clock> Loading<'_, C> {
     fn load(&mut self) -> Result<(), OpenError> {
         let (directory, damage) = (self.directory, &mut self.recovery.damage);
         damage.files += u64::from(directory.lost_meta);
-        let path = || directory.path().to_owned();
+        let path = || directory.path.clone();
         let files = directory.files().map_err(|error| OpenError::Io(path(), error))?;
-        let closed = closed::read(directory.path()).unwrap_or_else(|error| {
-            let path = directory.path().display();
+        let closed = closed::read(&directory.path).unwrap_or_else(|error| {
+            let path = directory.path.display();
             tracing::warn!(%path, %error, "cannot read the sizes of the files of counters in `closed`");
             damage.files += 1;
             Vec::new()
@@ -82,7 +82,7 @@ impl<C: Clock> Loading<'_, C> {
         damage.files += missing as u64;
         // Without sizes, nothing else shows that files are missing.
         let has_log = files.iter().any(|file| file.kind == FileKind::Log);
-        let lacks_logs = directory.meta().has_logs && !has_log && closed.is_empty();
+        let lacks_logs = directory.meta.has_logs && !has_log && closed.is_empty();
         damage.files += u64::from(lacks_logs);
         self.recovery.lacks_logs = lacks_logs;
         self.recovery.last_number = files.last().map_or(0, |file| file.number);
@@ -132,7 +132,7 @@ impl<C: Clock> Loading<'_, C> {
     /// Loads a file, which had `closed_bytes` if the last process has closed it.
     fn load_file(&mut self, file: FileId, closed_bytes: Option<u64>) -> Result<(), OpenError> {
         let Loading { directory, memory, recovery } = self;
-        let bits = directory.meta().shard_bits;
+        let bits = directory.meta.shard_bits;
         let (mut records, mut invalid) = (0, 0);
         let read = read_file(directory, file, |bytes, shard_bits| {
             // Shards are numbered in order: with half as many, two neighbours are one.
