@@ -208,7 +208,7 @@ impl Reader {
                 "help" => help = text(value)?,
                 "labels" => labels = read_labels(value)?,
                 "match_type" => regex = is_regex(value)?,
-                "action" => drop = is_drop(value)?,
+                "action" => drop = word(value, &[("map", false), ("drop", true)])?.unwrap_or(false),
                 "match_metric_type" => statistic_type = read_type(value)?,
                 "scale" => scale = number(value)?,
                 // Series end with their rules, and statistics have no labels to honor.
@@ -320,10 +320,6 @@ fn is_histogram(node: &Node<'_>) -> Result<Option<bool>, MapperError> {
 
 fn is_regex(node: &Node<'_>) -> Result<Option<bool>, MapperError> {
     word(node, &[("glob", false), ("regex", true)])
-}
-
-fn is_drop(node: &Node<'_>) -> Result<bool, MapperError> {
-    Ok(word(node, &[("map", false), ("drop", true)])?.unwrap_or(false))
 }
 
 fn read_type(node: &Node<'_>) -> Result<Option<StatisticType>, MapperError> {
