@@ -7,9 +7,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use weir_store::conformance::records::are_kept;
-use weir_store::disk::{
-    Frame, FrameBuilder, FrameKind, FrameReader, MAX_FRAME_BYTES, Seal,
-};
+use weir_store::disk::{Frame, FrameBuilder, FrameKind, FrameReader, MAX_FRAME_BYTES, Seal};
 
 fuzz_target!(|input: &[u8]| {
     let Some((place, bytes)) = input.split_first() else { return };

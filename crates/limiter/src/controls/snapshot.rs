@@ -99,7 +99,7 @@ impl NextControls {
     }
 
     fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.limits.is_empty()
+        self.rows.is_empty() && self.limits.by_id.is_empty()
     }
 
     pub fn compared_with(&self, control: &Control) -> usize {
@@ -136,7 +136,7 @@ impl ActiveRules {
     pub fn set_rules(&self, rules: Arc<RuleSet>) -> Option<Arc<RuleSet>> {
         let mut next = self.controls.lock();
         next.rules = None;
-        if !next.limits.is_empty() {
+        if !next.limits.by_id.is_empty() {
             let by_key = next.rules_by_key(rules.clone(), self.max_log_bytes);
             log_unchanged(next.limits.compile(&by_key));
         }
@@ -201,7 +201,7 @@ impl ActiveRules {
             return true;
         }
         let id = control.id.clone();
-        let old = limits.get(&id).cloned();
+        let old = limits.by_id.get(&id).cloned();
         let mut try_change = |control| {
             limits.change(&id, control, &rules);
             limits.settle(&rules);
@@ -215,7 +215,7 @@ impl ActiveRules {
     /// Returns about how many controls are compiled for a number of changes.
     pub(super) fn work(&self, changes: usize) -> usize {
         let next = self.controls.lock();
-        if next.limits.plans.is_full { changes + next.limits.len() } else { changes }
+        if next.limits.plans.is_full { changes + next.limits.by_id.len() } else { changes }
     }
 
     /// Returns the active rules by their keys; none of them until rules are loaded.

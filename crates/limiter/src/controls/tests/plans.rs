@@ -415,7 +415,7 @@ proptest! {
         for id in ids {
             limits.change(&id, None, &by_key);
         }
-        prop_assert_eq!((limits.len(), limits.plans.len), (0, 0));
+        prop_assert_eq!((limits.by_id.len(), limits.plans.len), (0, 0));
         prop_assert_eq!(limits.index.most_compared(), 0);
     }
 }
