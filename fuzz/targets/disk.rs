@@ -6,15 +6,14 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use weir_store::disk::{
-    Frame, FrameBuilder, FrameKind, FrameReader, MAX_FRAME_BYTES, Seal, records_are_kept,
-};
+use weir_store::conformance::records::are_kept;
+use weir_store::disk::{Frame, FrameBuilder, FrameKind, FrameReader, MAX_FRAME_BYTES, Seal};
 
 fuzz_target!(|input: &[u8]| {
     let Some((place, bytes)) = input.split_first() else { return };
     let seal = Seal::new(1, 2, 3);
     read_frames(bytes, seal);
-    assert!(records_are_kept(bytes), "a record that is written is read back");
+    assert!(are_kept(bytes), "a record that is written is read back");
 
     let mut payloads: Vec<Vec<u8>> = vec![Vec::new()];
     for byte in bytes {

@@ -199,7 +199,7 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
     ) -> Result<usize, Closed> {
         let (mut waiting, mut start) = (Waiting::new(), 0);
         loop {
-            let (rest, is_authenticated) = (&input[start..], self.session.is_authenticated());
+            let (rest, is_authenticated) = (&input[start..], self.session.is_authenticated);
             let max = self.resp.limits.max_request;
             let max = if is_authenticated { max } else { max.min(MAX_UNAUTHENTICATED_BYTES) };
             match parser.read(rest, max) {
@@ -207,7 +207,7 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
                     self.handle.set_busy(true);
                     start += request.length;
                     let answered = self.answer(rest, &request, &mut waiting, shutdown).await;
-                    if self.session.is_authenticated() {
+                    if self.session.is_authenticated {
                         // Others are evicted first.
                         self.handle.count_request();
                     }

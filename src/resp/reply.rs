@@ -38,7 +38,9 @@ impl Replies {
 
     /// A text without line breaks.
     pub fn simple(&mut self, text: &str) {
-        self.line(b'+', text);
+        self.text.push(b'+');
+        self.text.extend_from_slice(text.as_bytes());
+        self.end_line();
     }
 
     /// An error, whose first word is its code: `ERR unknown command`. Characters that would end it are replaced.
@@ -76,12 +78,6 @@ impl Replies {
             Version::Two => self.array(2 * length),
             Version::Three => self.number(b'%', length as i64),
         }
-    }
-
-    fn line(&mut self, kind: u8, text: &str) {
-        self.text.push(kind);
-        self.text.extend_from_slice(text.as_bytes());
-        self.end_line();
     }
 
     fn number(&mut self, kind: u8, value: i64) {

@@ -13,7 +13,7 @@ use crate::net::token_file::TokenFile;
 pub struct Session {
     id: u64,
     name: Vec<u8>,
-    is_authenticated: bool,
+    pub is_authenticated: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,10 +41,6 @@ const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user i
 impl Session {
     pub fn new(id: u64, password: Option<&TokenFile>) -> Session {
         Session { id, name: Vec::new(), is_authenticated: password.is_none() }
-    }
-
-    pub fn is_authenticated(&self) -> bool {
-        self.is_authenticated
     }
 
     /// Returns what to do about a request: `replies` has the reply, unless it takes the store.

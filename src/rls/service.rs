@@ -11,7 +11,7 @@ pub use budget::{BudgetCall, BudgetRequest, BudgetResponse, BudgetService};
 pub use decode::{DecodeError, Descriptors, RequestView};
 pub use health::HealthService;
 pub use permissions::{Permissions, Protocol};
-pub use response::{encode_framed, encode_message};
+pub use response::{PREFIX_BYTES, encode_framed, encode_message};
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -221,7 +221,7 @@ impl<S: Store> RateLimit<S> {
     /// only the rules can tell is left to the limiter.
     fn check(&self, request: &mut Request<'_>) -> Result<(), RequestError> {
         let permissions = self.options.permissions;
-        if !permissions.is_restricted() {
+        if permissions.allow_overrides && permissions.allow_negative_hits {
             return Ok(());
         }
         request.no_settling = permissions.no_settling();

@@ -65,18 +65,11 @@ pub struct Unsettled {
     pub since: Instant,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum UnsettledReason {
-    Changing,
-    Blocked,
-}
-
-impl UnsettledReason {
-    pub fn text(self) -> &'static str {
-        match self {
-            UnsettledReason::Changing => "the file keeps changing",
-            UnsettledReason::Blocked => "reading the file does not end",
-        }
+crate::named_enum! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum UnsettledReason, text {
+        Changing = "the file keeps changing",
+        Blocked = "reading the file does not end",
     }
 }
 

@@ -39,7 +39,7 @@ pub use handle::{Controls, Options, PutOptions, Unkept, Written};
 pub use request::Expiry;
 pub use share::FirstRead;
 pub use snapshot::{ActiveRules, ActiveView, Snapshot};
-pub use time::ControlClock;
+pub use time::{ControlClock, text as time_text};
 
 pub(crate) const MAX_CONTROLS: usize = 10_000;
 

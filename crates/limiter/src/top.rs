@@ -150,7 +150,7 @@ impl Top {
             entries: options.entries.max(1),
             past: Mutex::new(Past { spans: Spans::new(now), histories: Default::default() }),
             second: AtomicU32::new(0),
-            share: options.share.then(Share::new),
+            share: options.share.then(Share::default),
             started: now,
             clock,
         }

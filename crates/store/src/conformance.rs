@@ -48,6 +48,7 @@ pub mod holds;
 #[cfg(test)]
 pub(crate) mod model;
 pub mod operations;
+pub mod records;
 #[cfg(test)]
 pub(crate) mod reduce;
 pub mod replicas;

@@ -20,7 +20,7 @@ mod file_id;
 mod frame;
 mod meta;
 mod operations;
-mod record;
+pub(crate) mod record;
 mod record_file;
 mod recovery;
 mod schedule;
@@ -42,15 +42,12 @@ use tokio::time::timeout;
 
 use self::copy::Copier;
 use self::directory::Directory;
+/// What reads and writes files, for fuzzing.
+#[cfg(feature = "testsuite")]
+pub use self::frame::{Frame, FrameBuilder, FrameKind, FrameReader, MAX_FRAME_BYTES, Seal};
 use self::schedule::{Commands, Finish, Schedule};
 use self::status::Status;
 use self::writer::Writer;
-/// What reads and writes files, for fuzzing.
-#[cfg(feature = "testsuite")]
-pub use self::{
-    frame::{Frame, FrameBuilder, FrameKind, FrameReader, MAX_FRAME_BYTES, Seal},
-    record::are_kept as records_are_kept,
-};
 use super::memory::MemoryStore;
 use super::memory::saving::shard_bits;
 use super::{Answers, Batch, StateKey, States, Store, StoreError};
@@ -151,7 +148,7 @@ impl<C: Clock> DiskStore<C> {
     ) -> Result<DiskStore<C>, OpenError> {
         let Options { path, sync, max_keys } = options;
         let directory = Directory::open(&path, shard_bits(max_keys))?;
-        let meta = directory.meta();
+        let meta = directory.meta;
         let memory = MemoryStore::listing_changes(clock, max_keys, meta.shard_bits, meta.secret);
         let (memory, status) = (Arc::new(memory), Arc::new(Status::default()));
         let (writer, commands) = sync_channel(1);

@@ -269,7 +269,7 @@ impl ThreadConnections {
         match self {
             ThreadConnections::Single(connection) => Some(match connection.endpoint() {
                 Some(endpoint) => Target::Server(endpoint),
-                None => connection.target().clone(),
+                None => connection.target.clone(),
             }),
             ThreadConnections::Cluster(cluster) => cluster.target(slot),
         }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use regex::{Captures, Regex};
 
 pub(crate) use builtin::builtin;
+pub(crate) use read::cause;
 pub use read::{MapperError, read};
 
 /// The upper bounds of histograms without `buckets`.

@@ -12,7 +12,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -20,7 +19,7 @@ use self::recent::{Recent, bounded};
 use weir_api::messages::AuditRecord;
 use weir_limit::Micros;
 use weir_limiter::Denial;
-use weir_limiter::controls::ControlClock;
+use weir_limiter::controls::{ControlClock, time_text};
 
 const MAX_OPERATOR_CHANGES: usize = 1_000;
 
@@ -155,12 +154,6 @@ impl State {
         change["at"] = time_text(at).into();
         (self.newest, change)
     }
-}
-
-/// Returns a time as RFC 3339 writes it.
-pub(super) fn time_text(time: Micros) -> String {
-    let micros = i64::try_from(time).unwrap_or(i64::MAX);
-    Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MAX).to_string()
 }
 
 fn sorted(changes: impl Iterator<Item = (u64, Arc<str>)>) -> Vec<Arc<str>> {

@@ -40,7 +40,7 @@ const RULES_DUE: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Problem {
     /// `rules`, `no_rules`, `xds`, `file`, `store`, `controls`, `certificate` or `disk`.
-    kind: &'static str,
+    pub kind: &'static str,
     pub severity: Severity,
     /// The problem in one sentence.
     pub text: String,
@@ -71,10 +71,6 @@ impl Problem {
     /// Returns how little harm it does, compared with others.
     fn rank(&self) -> (Reverse<Severity>, Option<usize>) {
         (Reverse(self.severity), KINDS.iter().position(|(kind, _)| *kind == self.kind))
-    }
-
-    pub fn kind(&self) -> &'static str {
-        self.kind
     }
 
     /// Returns whether the store fails charges, or cannot be reached.

@@ -28,7 +28,7 @@ use super::stats::GrpcStats;
 use super::{Grpc, Limits};
 use crate::net::{ConnectionBudget, Reservation};
 use crate::rls::service::{
-    Descriptors, HoldGuard, RequestView, encode_framed, parse_timeout, rejection,
+    Descriptors, HoldGuard, PREFIX_BYTES, RequestView, encode_framed, parse_timeout, rejection,
 };
 use crate::trace::{Ends, RequestTrace, SHOULD_RATE_LIMIT};
 use weir_common::spans::TraceIds;
@@ -44,9 +44,6 @@ static GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 const ENCODINGS: HeaderValue = HeaderValue::from_static("gzip,identity");
-
-/// Bytes before a message: whether it is compressed, and its length.
-pub(super) const PREFIX_BYTES: usize = 5;
 
 /// What the calls of one connection share.
 #[derive(Debug)]

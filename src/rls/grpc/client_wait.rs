@@ -101,7 +101,7 @@ impl PendingResponse {
     /// Sends the response as its client reads; resets the stream if that takes too long.
     async fn deliver<S>(self, shared: &CallContext<S>) -> CallOutcome {
         let PendingResponse { mut stream, message, held, reservation, outcome } = self;
-        let sent = send_data(message, &mut stream, &shared.outbound);
+        let sent = send_data(message, &mut stream, Some(&shared.outbound));
         match tokio::time::timeout(shared.grpc.limits.timeout, sent).await {
             Ok(Ok(())) => {
                 if stream.send_trailers(call::ok_trailers()).is_ok() {
@@ -115,15 +115,16 @@ impl PendingResponse {
     }
 }
 
-async fn send_data(
+/// Sends data as the client reads it, and as `outbound` has room for it: none on a task that is not the connection's.
+pub(super) async fn send_data(
     mut data: Bytes,
     stream: &mut SendStream<Bytes>,
-    outbound: &Outbound,
+    outbound: Option<&Outbound>,
 ) -> Result<(), h2::Error> {
     while !data.is_empty() {
         stream.reserve_capacity(data.len());
         let room = poll_fn(|cx| {
-            if outbound.is_full() {
+            if outbound.is_some_and(Outbound::is_full) {
                 // This does not spin: the connection writes before it polls these calls again.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
@@ -133,7 +134,9 @@ async fn send_data(
         // None: the client has reset the stream.
         let Some(room) = room.await else { return Ok(()) };
         let part = data.split_to(room?.min(data.len()));
-        outbound.hand_over(part.len());
+        if let Some(outbound) = outbound {
+            outbound.hand_over(part.len());
+        }
         stream.send_data(part, false)?;
     }
     Ok(())

@@ -10,8 +10,9 @@ use flate2::bufread::GzDecoder;
 use http::HeaderValue;
 use tonic::Status;
 
-use super::call::{CallContext, PREFIX_BYTES, memory_exceeded};
+use super::call::{CallContext, memory_exceeded};
 use crate::net::Reservation;
+use crate::rls::service::PREFIX_BYTES;
 
 /// Compressed bytes per slice: some inflate to nothing.
 const SLICE_INPUT_BYTES: usize = 1 << 10;

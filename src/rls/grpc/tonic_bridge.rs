@@ -20,6 +20,7 @@ use tower_service::Service;
 
 use super::Grpc;
 use super::call::{CallContext, memory_exceeded};
+use super::client_wait::send_data;
 use super::stats::OtherMethod;
 use crate::net::Reservation;
 use crate::rls::service::HoldGuard;
@@ -179,7 +180,7 @@ async fn send(
             Some(None) => return stream.send_data(Bytes::new(), true).map(|()| true),
             Some(Some(Ok(frame))) => match frame.into_data() {
                 Ok(data) => {
-                    let sent = send_data(data, &mut stream);
+                    let sent = send_data(data, &mut stream, None);
                     let Ok(sent) = tokio::time::timeout(timeout, sent).await else {
                         stream.send_reset(Reason::CANCEL);
                         return Ok(false);
@@ -198,15 +199,6 @@ async fn send(
             },
         }
     }
-}
-
-async fn send_data(mut data: Bytes, stream: &mut SendStream<Bytes>) -> Result<(), h2::Error> {
-    while !data.is_empty() {
-        stream.reserve_capacity(data.len());
-        let Some(room) = poll_fn(|cx| stream.poll_capacity(cx)).await else { return Ok(()) };
-        stream.send_data(data.split_to(room?.min(data.len())), false)?;
-    }
-    Ok(())
 }
 
 /// A request's body as tonic reads it.

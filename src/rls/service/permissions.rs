@@ -29,10 +29,6 @@ impl Default for Permissions {
 }
 
 impl Permissions {
-    pub(super) fn is_restricted(self) -> bool {
-        !(self.allow_overrides && self.allow_negative_hits)
-    }
-
     /// Returns the error of the first descriptor that uses what is disabled.
     pub(super) fn check(self, descriptors: &[Descriptor<'_>]) -> Result<(), RequestError> {
         for (i, descriptor) in descriptors.iter().enumerate() {

@@ -10,7 +10,7 @@ use weir_limit::Unit;
 use weir_limiter::{Request, RequestDecision, ShownLimit, Status};
 
 /// Bytes before each message of a gRPC stream: whether it is compressed, and its length.
-const PREFIX_BYTES: usize = 5;
+pub const PREFIX_BYTES: usize = 5;
 
 pub fn encode_message(
     request: &Request<'_>,
@@ -94,7 +94,7 @@ pub fn encode_framed(
         decision.statuses.iter().map(|status| field_len(status_len(status))).sum();
     // prost encodes the rest, which is rarely enabled: concatenated messages are merged.
     let more = options.has_extras().then(|| extras(request, decision, options));
-    let length = varint_len(1, code(decision.over_limit) as u64)
+    let length = varint_len(code(decision.over_limit) as u64)
         + statuses
         + more.as_ref().map_or(0, Message::encoded_len);
     let mut out = Vec::with_capacity(PREFIX_BYTES + length);
@@ -113,10 +113,10 @@ pub fn encode_framed(
 
 fn status_len(status: &Status<'_>) -> usize {
     let limit = status.limit.as_ref();
-    varint_len(1, code(status.over_limit) as u64)
+    varint_len(code(status.over_limit) as u64)
         + limit.map_or(0, |limit| field_len(limit_len(limit)))
-        + varint_len(3, status.remaining.into())
-        + reset_seconds(status).map_or(0, |seconds| field_len(varint_len(1, seconds)))
+        + varint_len(status.remaining.into())
+        + reset_seconds(status).map_or(0, |seconds| field_len(varint_len(seconds)))
 }
 
 fn put_status(status: &Status<'_>, out: &mut Vec<u8>) {
@@ -127,7 +127,7 @@ fn put_status(status: &Status<'_>, out: &mut Vec<u8>) {
     }
     put_varint_field(3, status.remaining.into(), out);
     if let Some(seconds) = reset_seconds(status) {
-        put_length(4, varint_len(1, seconds), out);
+        put_length(4, varint_len(seconds), out);
         put_varint_field(1, seconds, out);
     }
 }
@@ -138,10 +138,10 @@ fn multiplier(limit: &ShownLimit<'_>) -> Option<u64> {
 
 fn limit_len(limit: &ShownLimit<'_>) -> usize {
     let name = if limit.name.is_empty() { 0 } else { field_len(limit.name.len()) };
-    varint_len(1, limit.requests_per_unit.into())
-        + varint_len(2, unit(limit) as u64)
+    varint_len(limit.requests_per_unit.into())
+        + varint_len(unit(limit) as u64)
         + name
-        + multiplier(limit).map_or(0, |multiplier| field_len(varint_len(1, multiplier)))
+        + multiplier(limit).map_or(0, |multiplier| field_len(varint_len(multiplier)))
 }
 
 fn put_limit(limit: &ShownLimit<'_>, out: &mut Vec<u8>) {
@@ -152,13 +152,13 @@ fn put_limit(limit: &ShownLimit<'_>, out: &mut Vec<u8>) {
         out.extend_from_slice(limit.name.as_bytes());
     }
     if let Some(multiplier) = multiplier(limit) {
-        put_length(4, varint_len(1, multiplier), out);
+        put_length(4, varint_len(multiplier), out);
         put_varint_field(1, multiplier, out);
     }
 }
 
 /// Returns the bytes of a varint field; a 0 is omitted.
-fn varint_len(_field: u8, value: u64) -> usize {
+fn varint_len(value: u64) -> usize {
     if value == 0 { 0 } else { 1 + prost::encoding::encoded_len_varint(value) }
 }
 

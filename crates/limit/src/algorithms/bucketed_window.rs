@@ -27,7 +27,8 @@ pub struct BucketedWindow {
 /// The counts of the newest sub-windows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    index: u64,
+    /// The number of the newest sub-window since the epoch.
+    pub index: u64,
     /// The slot of the newest bucket in the ring.
     head: u32,
     sum: u64,
@@ -39,11 +40,6 @@ impl State {
     pub fn from_ring(index: u64, ring: Box<[u32]>) -> State {
         let head = (index % ring.len().max(1) as u64) as u32;
         State { index, head, sum: ring.iter().map(|&count| u64::from(count)).sum(), ring }
-    }
-
-    /// Returns the number of the newest sub-window since the epoch.
-    pub fn index(&self) -> u64 {
-        self.index
     }
 }
 

@@ -19,9 +19,9 @@ const DEFAULT_BLOCK: Micros = 3_600 * SECOND;
 #[derive(Debug)]
 pub struct CompiledControls {
     /// Blocks and allowances, which go before changed limits.
-    index: Index,
-    limits: Index,
-    clock: ControlClock,
+    pub(super) index: Index,
+    pub(super) limits: Index,
+    pub(super) clock: ControlClock,
 }
 
 /// What a control does to a descriptor.
@@ -53,10 +53,6 @@ impl<'c> Effect<'c> {
 }
 
 impl CompiledControls {
-    pub(super) fn new(index: Index, limits: Index, clock: ControlClock) -> CompiledControls {
-        CompiledControls { index, limits, clock }
-    }
-
     /// Returns a block, else an allowance, else other numbers for the matched rule's plan; and whether a block spares
     /// the request. Refunds are not blocked.
     #[inline(never)]

@@ -24,12 +24,12 @@ pub struct Control {
     /// Whether a descriptor must have these entries only, in this order.
     #[serde(default)]
     pub exact: bool,
-    /// Whether a network in a value is a text like others. It was for replicas that write no such member.
-    #[serde(default = "yes")]
+    /// Whether a network in a value is a text like others.
+    #[serde(default)]
     pub text: bool,
     #[serde(flatten)]
     pub action: Action,
-    /// What a block spares: requests with one of these entries in a descriptor. Earlier versions block these, too.
+    /// What a block spares: requests with one of these entries in a descriptor.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub except: Vec<OwnedEntry>,
     /// When the control ends; none: never.
@@ -53,7 +53,6 @@ pub struct Draft {
     pub entries: Vec<OwnedEntry>,
     #[serde(default)]
     pub exact: bool,
-    /// Not written if it is not set: earlier versions reject it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub text: bool,
     #[serde(flatten)]

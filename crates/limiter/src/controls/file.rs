@@ -9,8 +9,6 @@
 //!
 //! The checksum is that of the text of `controls`. A write replaces the file and then the copy, each by a new
 //! file that is synced and renamed, so that a crash leaves one of them whole.
-//!
-//! An earlier version wrote a line for each change. Such a file is read, and replaced by a document.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -24,17 +22,14 @@ use serde_json::value::RawValue;
 /// The largest file that is read: more than all controls can take.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// The start of the first line of a file of lines, after its checksum.
-const LINES_HEADER: &str = "weir controls 2 ";
-
 /// The texts of rows by their ids.
 type Rows = BTreeMap<String, String>;
 
 #[derive(Debug)]
 pub(super) struct ControlFile {
-    path: PathBuf,
+    pub path: PathBuf,
     /// The members of `controls` as text, by their ids.
-    members: BTreeMap<String, String>,
+    members: Rows,
     /// Whether the file or its copy lacks a change, or is to be replaced.
     pub is_outdated: bool,
 }
@@ -46,7 +41,7 @@ pub(super) struct Found {
     pub rows: Option<Rows>,
     /// The files that exist and are not whole, and why.
     pub damaged: Vec<(PathBuf, String)>,
-    /// Whether one of the files is damaged, missing, or of an earlier version, while there are rows.
+    /// Whether one of the files is damaged or missing, while there are rows.
     pub is_outdated: bool,
 }
 
@@ -54,27 +49,14 @@ pub(super) struct Found {
 #[serde(deny_unknown_fields)]
 struct Document<'a> {
     version: u64,
-    /// None if an earlier version wrote it.
-    #[serde(default)]
-    checksum: Option<String>,
+    checksum: String,
     #[serde(borrow)]
     controls: &'a RawValue,
 }
 
-/// A change in a file of lines.
-#[derive(Deserialize)]
-struct Line {
-    id: String,
-    row: Option<Box<RawValue>>,
-}
-
 impl ControlFile {
     pub fn new(path: PathBuf) -> ControlFile {
-        ControlFile { path, members: BTreeMap::new(), is_outdated: false }
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.path
+        ControlFile { path, members: Rows::new(), is_outdated: false }
     }
 
     /// Changes rows: ids, and their texts where there still are any. The next write has them.
@@ -115,8 +97,7 @@ pub(super) fn read(path: &Path) -> Found {
     let mut found = Found::default();
     for path in both(path) {
         match read_one(&path) {
-            Ok(Some((rows, is_document))) => {
-                found.is_outdated |= !is_document;
+            Ok(Some(rows)) => {
                 found.rows.get_or_insert(rows);
             }
             Ok(None) => found.is_outdated = true,
@@ -136,8 +117,8 @@ pub(super) fn both(path: &Path) -> [PathBuf; 2] {
     [path.to_owned(), beside(path, ".copy")]
 }
 
-/// Returns the rows of a file, and whether it is a document; none if it does not exist.
-fn read_one(path: &Path) -> Result<Option<(Rows, bool)>, String> {
+/// Returns the rows of a file; none if it does not exist.
+fn read_one(path: &Path) -> Result<Option<Rows>, String> {
     match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.to_string()),
@@ -148,12 +129,11 @@ fn read_one(path: &Path) -> Result<Option<(Rows, bool)>, String> {
         Ok(_) => {}
     }
     let text = fs::read(path).map_err(|error| error.to_string())?;
-    let rows = match text.first() {
+    match text.first() {
         None => Err("it is empty".to_owned()),
-        Some(b'{') => read_document(&text).map(|rows| (rows, true)),
-        Some(_) => read_lines(&text).map(|rows| (rows, false)),
-    };
-    rows.map(Some)
+        Some(b'{') => read_document(&text).map(Some),
+        Some(_) => Err("it is not a document of controls".to_owned()),
+    }
 }
 
 fn read_document(text: &[u8]) -> Result<Rows, String> {
@@ -163,39 +143,12 @@ fn read_document(text: &[u8]) -> Result<Rows, String> {
     }
     let controls = read.controls.get();
     let checksum = format!("{:08x}", crc32fast::hash(controls.as_bytes()));
-    if read.checksum.is_some_and(|known| known != checksum) {
+    if read.checksum != checksum {
         return Err("its checksum is wrong".to_owned());
     }
     let rows: BTreeMap<String, Box<RawValue>> =
         serde_json::from_str(controls).map_err(|error| error.to_string())?;
     Ok(rows.into_iter().map(|(id, row)| (id, row.get().to_owned())).collect())
-}
-
-/// Reads a file of lines, of which the last one of an id is valid.
-fn read_lines(text: &[u8]) -> Result<Rows, String> {
-    let mut rows = Rows::new();
-    let mut lines = (1..).zip(text.split_inclusive(|byte| *byte == b'\n'));
-    let header = lines.next().and_then(|(_, line)| checked(line));
-    if !header.is_some_and(|header| header.starts_with(LINES_HEADER)) {
-        return Err("it is not a document of controls".to_owned());
-    }
-    for (number, line) in lines {
-        match checked(line).and_then(|line| serde_json::from_str(line).ok()) {
-            Some(Line { id, row: Some(row) }) => drop(rows.insert(id, row.get().to_owned())),
-            Some(Line { id, row: None }) => drop(rows.remove(&id)),
-            // A crash may leave a part of a line that was not answered.
-            None if !line.ends_with(b"\n") => {}
-            None => return Err(format!("line {number} is damaged")),
-        }
-    }
-    Ok(rows)
-}
-
-/// Returns a line without its checksum, if that is right.
-fn checked(line: &[u8]) -> Option<&str> {
-    let (checksum, line) =
-        std::str::from_utf8(line).ok()?.trim_end_matches('\n').split_once(' ')?;
-    (checksum == format!("{:08x}", crc32fast::hash(line.as_bytes()))).then_some(line)
 }
 
 /// Replaces a file: a reader, and a restart after a crash, finds the old one or the new one.

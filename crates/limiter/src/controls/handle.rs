@@ -37,8 +37,6 @@ const RETRY: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(2
 /// The most controls that are compiled, and rules that names are compared with, on the thread that changes controls.
 const MAX_INLINE: usize = 100;
 
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
-
 /// How controls are kept and shared.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -105,7 +103,7 @@ pub struct Controls {
     wake: Notify,
     /// Exchanges with the table that have started and ended.
     exchanges: watch::Sender<(u64, u64)>,
-    failures: AtomicU64,
+    pub(super) failures: AtomicU64,
     /// The number of changes, of any replica.
     changes: watch::Sender<u64>,
     /// Forgets what was decided without the new controls.
@@ -142,14 +140,14 @@ impl Controls {
             set: Mutex::default(),
             putting: tokio::sync::Mutex::default(),
             activating: Arc::default(),
-            sharing: Sharing::new(),
+            sharing: Sharing::default(),
             wake: Notify::new(),
             exchanges: watch::Sender::new((0, 0)),
             failures: AtomicU64::new(0),
             changes: watch::Sender::new(0),
             on_change: Box::new(on_change),
             file: None,
-            file_log: Throttle::new(LOG_INTERVAL),
+            file_log: Throttle::default(),
             unkept: Mutex::default(),
             damaged: Vec::new(),
         };
@@ -164,17 +162,17 @@ impl Controls {
 
     /// Why the last exchange with other replicas failed; none if it did not, or there are none.
     pub fn share_error(&self) -> Option<TableError> {
-        self.sharing.failed()
+        *self.sharing.failed.lock()
     }
 
     /// Returns how often the store was found to have lost the controls, and with them what it counted.
     pub fn table_losses(&self) -> u64 {
-        self.sharing.losses()
+        self.sharing.losses.load(Ordering::Relaxed)
     }
 
     /// Returns the time by which controls end.
     pub fn now(&self) -> Micros {
-        self.active.clock().now()
+        self.active.clock.now()
     }
 
     /// Returns the active controls, those that end first before others.
@@ -208,7 +206,7 @@ impl Controls {
         let now = self.now();
         let (mut control, matches) = self.with_end(draft.into_control(id, now), expiry, &rules);
         let effects = check(&control, &matches, now, options.force)?;
-        let mut warnings = names_unknown_to(rules.rules().clone(), &control).await;
+        let mut warnings = names_unknown_to(rules.rules.clone(), &control).await;
         warnings.extend(not_networks(&control));
         warnings.extend(effects);
         self.drop_expired().await;
@@ -284,7 +282,7 @@ impl Controls {
     }
 
     fn would_share(&self) -> bool {
-        let is_connected = self.active.clock().follows_store() && self.share_error().is_none();
+        let is_connected = self.active.clock.follows_store() && self.share_error().is_none();
         self.options.is_shared && is_connected
     }
 
@@ -339,7 +337,7 @@ impl Controls {
 
     /// Returns the outcome of the first read of the other replicas' controls.
     pub fn first_read(&self) -> watch::Receiver<FirstRead> {
-        self.sharing.first_read().subscribe()
+        self.sharing.first_read.subscribe()
     }
 
     /// Drops controls that have ended, and exchanges changes with other replicas. Never ends.
@@ -351,7 +349,7 @@ impl Controls {
         let [mut retry, longest] = RETRY;
         loop {
             self.run_once(table).await;
-            let is_read = table.is_none() || *self.sharing.first_read().borrow() == FirstRead::Done;
+            let is_read = table.is_none() || *self.sharing.first_read.borrow() == FirstRead::Done;
             let wait = if is_read { self.options.poll } else { retry.min(self.options.poll) };
             retry = longest.min(retry * 2);
             tokio::select! {
@@ -379,7 +377,7 @@ impl Controls {
 
     async fn exchange(&self, table: &dyn SharedTable) {
         self.exchanges.send_modify(|(started, _)| *started += 1);
-        let (changed, read) = self.sharing.read(table, self.active.clock(), &self.set).await;
+        let (changed, read) = self.sharing.read(table, &self.active.clock, &self.set).await;
         if changed {
             self.activate().await;
         }
@@ -395,22 +393,9 @@ impl Controls {
         self.exchanges.send_modify(|(started, ended)| *ended = *started);
     }
 
-    /// Returns the number of active controls by kind, and of unshared changes.
-    pub(super) fn counts(&self, kind: impl Fn(&Action) -> usize) -> ([usize; 3], usize) {
-        let now = self.now();
-        let set = self.set.lock();
-        let mut counts = [0; 3];
-        for control in set.controls().filter(|control| !control.is_expired(now)) {
-            if let Some(count) = counts.get_mut(kind(&control.action)) {
-                *count += 1;
-            }
-        }
-        let unshared = if self.options.is_shared { set.unshared() } else { 0 };
-        (counts, unshared)
-    }
-
-    pub(super) fn exchange_failures(&self) -> u64 {
-        self.failures.load(Ordering::Relaxed)
+    /// Returns the number of changes that other replicas do not have.
+    pub(super) fn unshared(&self) -> usize {
+        if self.options.is_shared { self.set.lock().unshared() } else { 0 }
     }
 }
 

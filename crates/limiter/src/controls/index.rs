@@ -178,13 +178,6 @@ impl Index {
         let fewest = places(control, &patterns).map(|(_, place)| others(place)).min();
         fewest.unwrap_or_else(|| others(Place::Compared))
     }
-
-    #[cfg(test)]
-    pub fn most_compared(&self) -> usize {
-        let texts = self.buckets.values().flat_map(Map::values);
-        let buckets = texts.chain(self.networks.buckets()).chain([&self.compared]);
-        buckets.map(|bucket| bucket.len()).max().unwrap_or(0)
-    }
 }
 
 /// Returns the first row of a bucket that applies, if it goes before `best`; else `best`.
@@ -265,9 +258,19 @@ impl Networks {
             })
         })
     }
+}
 
-    #[cfg(test)]
-    pub fn buckets(&self) -> impl Iterator<Item = &Bucket> {
-        self.0.values().flat_map(|of_key| of_key.buckets.values())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Index {
+        /// The most rows that are found by one place.
+        pub fn most_compared(&self) -> usize {
+            let texts = self.buckets.values().flat_map(Map::values);
+            let networks = self.networks.0.values().flat_map(|of_key| of_key.buckets.values());
+            let buckets = texts.chain(networks).chain([&self.compared]);
+            buckets.map(|bucket| bucket.len()).max().unwrap_or(0)
+        }
     }
 }

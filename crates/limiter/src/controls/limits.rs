@@ -15,7 +15,7 @@ type OwnedMatch = (String, bool, bool, Vec<OwnedEntry>);
 
 #[derive(Debug, Default)]
 pub(super) struct LimitControls {
-    by_id: BTreeMap<String, Arc<Control>>,
+    pub by_id: BTreeMap<String, Arc<Control>>,
     /// The rows of the controls that match the same.
     groups: HashMap<OwnedMatch, Vec<Arc<Row>>>,
     /// The ids of controls by each entry that they have with one text.
@@ -60,7 +60,7 @@ impl LimitControls {
     /// Ends a batch of changes. Where there was no room for some plan, compiles all: the same controls have
     /// plans then, whichever was put first.
     pub fn settle(&mut self, rules: &RulesByKey) -> Option<PlanError> {
-        if self.plans.is_full() { self.compile(rules) } else { None }
+        if self.plans.is_full { self.compile(rules) } else { None }
     }
 
     /// Compiles all for a set of rules. Returns why a rule keeps its limits, if one does.
@@ -98,18 +98,6 @@ impl LimitControls {
         }
         self.groups.insert(owned_match(&newest), rows);
         error
-    }
-
-    pub fn get(&self, id: &str) -> Option<&Arc<Control>> {
-        self.by_id.get(id)
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.by_id.is_empty()
-    }
-
-    pub fn len(&self) -> usize {
-        self.by_id.len()
     }
 
     /// Returns the controls that may match all descriptors that another one matches, or only such, and some more.

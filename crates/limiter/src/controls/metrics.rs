@@ -1,6 +1,8 @@
 //! The metrics of controls.
 
-use super::{Action, Controls};
+use std::sync::atomic::Ordering;
+
+use super::Controls;
 use weir_common::metrics::{MetricFamily, MetricSink, MetricSource, SampleValue};
 
 const CONTROLS: MetricFamily =
@@ -30,18 +32,15 @@ const UNKEPT: MetricFamily = MetricFamily::gauge(
 
 impl MetricSource for Controls {
     fn collect(&self, sink: &mut dyn MetricSink) {
-        let (counts, unshared) = self.counts(|action| match action {
-            Action::Block => 0,
-            Action::Allow { .. } => 1,
-            Action::Limit { .. } => 2,
-        });
+        let controls = self.list();
         sink.family(CONTROLS);
-        for (action, count) in ["block", "allow", "limit"].into_iter().zip(counts) {
+        for action in ["block", "allow", "limit"] {
+            let count = controls.iter().filter(|control| control.action.name() == action).count();
             sink.sample(&[("action", action)], SampleValue::Gauge(count as f64));
         }
-        sink.gauge(UNSHARED, unshared as f64);
+        sink.gauge(UNSHARED, self.unshared() as f64);
         sink.gauge(UNKEPT, f64::from(self.unkept().is_some()));
-        sink.counter(EXCHANGE_FAILURES, self.exchange_failures());
+        sink.counter(EXCHANGE_FAILURES, self.failures.load(Ordering::Relaxed));
         sink.gauge(MISSING, self.damaged_files().count() as f64);
     }
 }

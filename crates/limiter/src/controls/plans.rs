@@ -20,9 +20,9 @@ const MAX_PLANS: usize = 10_000;
 pub(super) struct Plans {
     /// By the changes, and by the address of the rule's own plan.
     plans: HashMap<Changes, HashMap<usize, SharedPlan>>,
-    len: usize,
+    pub len: usize,
     /// Whether a plan was not made because there were too many.
-    is_full: bool,
+    pub is_full: bool,
 }
 
 #[derive(Debug)]
@@ -112,15 +112,6 @@ impl Plans {
     pub fn have_room(&self, control: &Control, rules: &RulesByKey) -> bool {
         self.len + rules.matched_by(control).count() <= MAX_PLANS
     }
-
-    pub fn is_full(&self) -> bool {
-        self.is_full
-    }
-
-    #[cfg(test)]
-    pub fn len(&self) -> usize {
-        self.len
-    }
 }
 
 /// A plan is known by its address: the snapshot that holds it holds these plans too.
@@ -131,7 +122,7 @@ fn address(plan: &Arc<Plan>) -> usize {
 /// The rules by the keys of the entries that they may match.
 #[derive(Debug, Default)]
 pub(super) struct RulesByKey {
-    rules: Arc<RuleSet>,
+    pub rules: Arc<RuleSet>,
     /// The most bytes that a limit may keep of one key.
     pub max_log_bytes: u64,
     by_key: HashMap<Box<str>, Vec<u32>>,
@@ -164,10 +155,6 @@ impl RulesByKey {
             }
         }
         RulesByKey { rules, max_log_bytes, by_key, ambiguous }
-    }
-
-    pub fn rules(&self) -> &Arc<RuleSet> {
-        &self.rules
     }
 
     /// Returns the rules of which some descriptor may match a control too: not those from which it leads another way.

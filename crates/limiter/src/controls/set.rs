@@ -283,13 +283,6 @@ impl ControlSet {
     pub fn forget_unwritten(&mut self) {
         self.unwritten.clear();
     }
-
-    #[cfg(test)]
-    pub fn texts(&self) -> Vec<TableRow> {
-        let rows = self.rows.iter();
-        rows.map(|(id, row)| TableRow { name: id.clone(), at: row.at(), text: row.text() })
-            .collect()
-    }
 }
 
 fn removal(name: String, at: Micros) -> RowChange {
@@ -383,5 +376,19 @@ impl Row {
         let mut row: Row = serde_json::from_str(text).ok()?;
         row.set_at(row.at().max(at));
         row.control().is_none_or(|control| control.id == name).then_some(row)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl ControlSet {
+        /// The rows as the table has them.
+        pub fn texts(&self) -> Vec<TableRow> {
+            let rows = self.rows.iter();
+            rows.map(|(id, row)| TableRow { name: id.clone(), at: row.at(), text: row.text() })
+                .collect()
+        }
     }
 }

@@ -12,15 +12,14 @@ use super::set::{ControlSet, Merged};
 use weir_common::throttle::Throttle;
 use weir_store::{SharedTable, TableError, TableWritten};
 
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
-
 /// The waits until rows that could not be read are asked for again: the first one, which doubles, and the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(10);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// The outcome of the first read of the shared table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FirstRead {
+    #[default]
     Waiting,
     /// The read failed, and is repeated.
     Failed,
@@ -28,18 +27,18 @@ pub enum FirstRead {
     Done,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Sharing {
-    first_read: watch::Sender<FirstRead>,
+    pub first_read: watch::Sender<FirstRead>,
     /// The version that was read or written last.
     version: Mutex<Option<String>>,
     unread: Mutex<Option<Unread>>,
     /// Why the last exchange failed.
-    failed: Mutex<Option<TableError>>,
+    pub failed: Mutex<Option<TableError>>,
     failed_line: Throttle,
     unknown_line: Throttle,
     /// How often the table was found empty after it had rows.
-    losses: AtomicU64,
+    pub losses: AtomicU64,
 }
 
 /// Rows that could not be read, such as those of which one is too large.
@@ -53,26 +52,6 @@ struct Unread {
 }
 
 impl Sharing {
-    pub fn new() -> Sharing {
-        Sharing {
-            first_read: watch::Sender::new(FirstRead::Waiting),
-            version: Mutex::default(),
-            unread: Mutex::default(),
-            failed: Mutex::default(),
-            failed_line: Throttle::new(LOG_INTERVAL),
-            unknown_line: Throttle::new(LOG_INTERVAL),
-            losses: AtomicU64::new(0),
-        }
-    }
-
-    pub fn failed(&self) -> Option<TableError> {
-        *self.failed.lock()
-    }
-
-    pub fn losses(&self) -> u64 {
-        self.losses.load(Ordering::Relaxed)
-    }
-
     /// Notes the version of a table, which has lost its rows if it had one before and has none now.
     fn note_version(&self, known: &mut Option<String>, now: &str) {
         if now.is_empty() && known.take_if(|known| !known.is_empty()).is_some() {
@@ -81,10 +60,6 @@ impl Sharing {
                 "redis was emptied: what was counted is lost, controls are written again"
             );
         }
-    }
-
-    pub fn first_read(&self) -> &watch::Sender<FirstRead> {
-        &self.first_read
     }
 
     /// Notes that what was read is active, or why reading failed.

@@ -52,7 +52,7 @@ pub struct ActiveRules {
     snapshot: ArcSwapOption<Snapshot>,
     /// The controls of the next snapshot. Held while one is made.
     controls: Mutex<NextControls>,
-    clock: ControlClock,
+    pub(super) clock: ControlClock,
     max_log_bytes: u64,
 }
 
@@ -93,13 +93,13 @@ impl NextControls {
     /// Returns rules by their keys; the same as long as the rules are the same.
     fn rules_by_key(&mut self, rules: Arc<RuleSet>, max_log_bytes: u64) -> Arc<RulesByKey> {
         match &self.rules {
-            Some(known) if Arc::ptr_eq(known.rules(), &rules) => known.clone(),
+            Some(known) if Arc::ptr_eq(&known.rules, &rules) => known.clone(),
             _ => self.rules.insert(Arc::new(RulesByKey::new(rules, max_log_bytes))).clone(),
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.limits.is_empty()
+        self.rows.is_empty() && self.limits.by_id.is_empty()
     }
 
     pub fn compared_with(&self, control: &Control) -> usize {
@@ -136,7 +136,7 @@ impl ActiveRules {
     pub fn set_rules(&self, rules: Arc<RuleSet>) -> Option<Arc<RuleSet>> {
         let mut next = self.controls.lock();
         next.rules = None;
-        if !next.limits.is_empty() {
+        if !next.limits.by_id.is_empty() {
             let by_key = next.rules_by_key(rules.clone(), self.max_log_bytes);
             log_unchanged(next.limits.compile(&by_key));
         }
@@ -187,7 +187,7 @@ impl ActiveRules {
     fn activate(&self, rules: Arc<RuleSet>, next: &NextControls) -> Option<Arc<Snapshot>> {
         let controls = (!next.is_empty()).then(|| {
             let limits = next.limits.index.clone();
-            CompiledControls::new(next.index.clone(), limits, self.clock.clone())
+            CompiledControls { index: next.index.clone(), limits, clock: self.clock.clone() }
         });
         self.snapshot.swap(Some(Arc::new(Snapshot { rules, controls })))
     }
@@ -201,11 +201,11 @@ impl ActiveRules {
             return true;
         }
         let id = control.id.clone();
-        let old = limits.get(&id).cloned();
+        let old = limits.by_id.get(&id).cloned();
         let mut try_change = |control| {
             limits.change(&id, control, &rules);
             limits.settle(&rules);
-            !limits.plans.is_full()
+            !limits.plans.is_full
         };
         let has_room = try_change(Some(control));
         try_change(old);
@@ -215,7 +215,7 @@ impl ActiveRules {
     /// Returns about how many controls are compiled for a number of changes.
     pub(super) fn work(&self, changes: usize) -> usize {
         let next = self.controls.lock();
-        if next.limits.plans.is_full() { changes + next.limits.len() } else { changes }
+        if next.limits.plans.is_full { changes + next.limits.by_id.len() } else { changes }
     }
 
     /// Returns the active rules by their keys; none of them until rules are loaded.
@@ -227,10 +227,6 @@ impl ActiveRules {
 
     pub(super) fn next_controls(&self) -> MutexGuard<'_, NextControls> {
         self.controls.lock()
-    }
-
-    pub(super) fn clock(&self) -> &ControlClock {
-        &self.clock
     }
 }
 

@@ -234,7 +234,7 @@ impl History {
             }
             self.truncate(&mut raised);
         }
-        self.generation = raised.into_cells();
+        self.generation = Cells::of(&raised.0);
     }
 
     fn shift(&mut self, StepEnd { begins_part, ends_part }: StepEnd) {
@@ -347,9 +347,5 @@ impl Raised {
         if let Some(cell) = self.0.get_mut(at) {
             *cell = to.max(*cell);
         }
-    }
-
-    fn into_cells(self) -> Cells {
-        Cells::of(&self.0)
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct StoredKey {
     /// Where the entries end.
     entries_end: u16,
     /// Identifies a key whose texts are cut, in all processes; 0 for others.
-    cut_tag: u64,
+    pub cut_tag: u64,
 }
 
 impl StoredKey {
@@ -53,10 +53,6 @@ impl StoredKey {
     /// Whether texts are cut, and entries may be omitted.
     pub fn is_cut(&self) -> bool {
         self.cut_tag > 0
-    }
-
-    pub fn cut_tag(&self) -> u64 {
-        self.cut_tag
     }
 
     pub fn texts(&self) -> (&str, SmallVec<[Entry<'_>; 4]>) {

@@ -10,96 +10,55 @@ use super::near::Near;
 use super::redact::Redaction;
 use super::sketch::Row;
 use weir_common::entry::{Entry, OwnedEntry};
+use weir_common::named_enum;
 use weir_limit::Micros;
 
-/// What keys are listed by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum By {
-    /// Hits requested, admitted or not.
-    Hits,
-    /// Hits denied.
-    Denied,
-    /// Hits that are admitted only because of a shadow mode.
-    WouldBeDenied,
-    /// How much of a limit is used, of those keys that are near one.
-    Near,
-}
-
-impl By {
-    /// All lists.
-    pub const ALL: [By; 4] = [By::Hits, By::Denied, By::WouldBeDenied, By::Near];
-
-    /// Returns the name of the list in the API.
-    pub fn name(self) -> &'static str {
-        match self {
-            By::Hits => "hits",
-            By::Denied => "denied",
-            By::WouldBeDenied => "would_be_denied",
-            By::Near => "near",
-        }
-    }
-
-    /// Returns the list of that name.
-    pub fn named(name: &str) -> Option<By> {
-        By::ALL.into_iter().find(|by| by.name() == name)
+named_enum! {
+    /// What keys are listed by, and its name in the API.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum By, name {
+        /// Hits requested, admitted or not.
+        Hits = "hits",
+        /// Hits denied.
+        Denied = "denied",
+        /// Hits that are admitted only because of a shadow mode.
+        WouldBeDenied = "would_be_denied",
+        /// How much of a limit is used, of those keys that are near one.
+        Near = "near",
     }
 }
 
-/// The time over which hits are counted. A list may cover somewhat more, which it says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Window {
-    /// The last minute.
-    #[serde(rename = "1m")]
-    Minute,
-    /// The last ten minutes.
-    #[serde(rename = "10m")]
-    TenMinutes,
-    /// The last hour.
-    #[serde(rename = "1h")]
-    Hour,
-    /// All time since the start.
-    #[default]
-    #[serde(rename = "start")]
-    Start,
-}
-
-impl Window {
-    /// All windows.
-    pub const ALL: [Window; 4] = [Window::Minute, Window::TenMinutes, Window::Hour, Window::Start];
-
-    /// Returns the name of the window in the API.
-    pub fn name(self) -> &'static str {
-        match self {
-            Window::Minute => "1m",
-            Window::TenMinutes => "10m",
-            Window::Hour => "1h",
-            Window::Start => "start",
-        }
+named_enum! {
+    /// The time over which hits are counted, and its name in the API. A list may cover somewhat more, which it says.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum Window, name {
+        /// The last minute.
+        #[serde(rename = "1m")]
+        Minute = "1m",
+        /// The last ten minutes.
+        #[serde(rename = "10m")]
+        TenMinutes = "10m",
+        /// The last hour.
+        #[serde(rename = "1h")]
+        Hour = "1h",
+        /// All time since the start.
+        #[default]
+        #[serde(rename = "start")]
+        Start = "start",
     }
 }
 
-/// Whose hits are counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Scope {
-    /// The hits of this replica.
-    #[default]
-    Here,
-    /// The hits of all replicas that share lists.
-    All,
-}
-
-impl Scope {
-    /// All scopes.
-    pub const ALL: [Scope; 2] = [Scope::Here, Scope::All];
-
-    /// Returns the name of the scope in the API.
-    pub fn name(self) -> &'static str {
-        match self {
-            Scope::Here => "here",
-            Scope::All => "all",
-        }
+named_enum! {
+    /// Whose hits are counted, and its name in the API.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Scope, name {
+        /// The hits of this replica.
+        #[default]
+        Here = "here",
+        /// The hits of all replicas that share lists.
+        All = "all",
     }
 }
 
@@ -295,7 +254,7 @@ fn shown(key: &StoredKey, redaction: &Redaction) -> TopRow {
     let (domain, entries) = key.texts();
     let entry = |entry: &Entry<'_>| OwnedEntry {
         key: entry.0.to_owned(),
-        value: redaction.value(*entry, key.cut_tag()),
+        value: redaction.value(*entry, key.cut_tag),
     };
     let rule = Some(redaction.path(key.rule(), &entries)).filter(|rule| !rule.is_empty());
     TopRow {
@@ -306,6 +265,6 @@ fn shown(key: &StoredKey, redaction: &Redaction) -> TopRow {
         count: 0,
         error: 0,
         near: None,
-        tag: redaction.tag(key.cut_tag()),
+        tag: redaction.tag(key.cut_tag),
     }
 }

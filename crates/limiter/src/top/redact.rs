@@ -1,6 +1,6 @@
 //! Hashes in place of values that are secret.
 
-use std::fmt::{self, Write};
+use std::fmt;
 use std::ops::Range;
 
 use parking_lot::RwLock;
@@ -11,10 +11,8 @@ use weir_common::entry::Entry;
 use weir_common::random::random_bytes;
 use weir_rules::Rule;
 
-/// Bytes of a shown hash.
-const HASH_BYTES: usize = 8;
-
-const SECRET_BYTES: usize = 32;
+/// Hexadecimal digits of a shown hash.
+const HASH_DIGITS: usize = 16;
 
 /// What the id of a secret is the hash of.
 const ID_INPUT: &[u8] = b"id of this secret";
@@ -23,7 +21,7 @@ const ID_INPUT: &[u8] = b"id of this secret";
 /// as the secret is the same. It is one of this process, until it adopts that which replicas share.
 pub struct Redaction {
     keys: Vec<String>,
-    secret: RwLock<[u8; SECRET_BYTES]>,
+    secret: RwLock<[u8; blake3::KEY_LEN]>,
 }
 
 impl Redaction {
@@ -106,7 +104,7 @@ impl Redaction {
 
     /// Returns the secret as hexadecimal digits.
     pub(super) fn secret(&self) -> String {
-        hex(&*self.secret.read())
+        blake3::Hash::from(*self.secret.read()).to_string()
     }
 
     /// Returns what identifies the secret, and does not show it.
@@ -116,17 +114,9 @@ impl Redaction {
 
     /// Replaces the secret by that with these digits. Returns whether they are one.
     pub(super) fn adopt(&self, digits: &str) -> bool {
-        let mut secret = [0; SECRET_BYTES];
-        let is_one = digits.len() == 2 * SECRET_BYTES
-            && secret.iter_mut().enumerate().all(|(i, byte)| {
-                let digits = digits.get(2 * i..2 * i + 2);
-                let read = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-                read.map(|read| *byte = read).is_some()
-            });
-        if is_one {
-            *self.secret.write() = secret;
-        }
-        is_one
+        let Ok(secret) = blake3::Hash::from_hex(digits) else { return false };
+        *self.secret.write() = secret.into();
+        true
     }
 
     fn hash(&self, parts: &[&[u8]]) -> String {
@@ -134,7 +124,7 @@ impl Redaction {
         for part in parts {
             hasher.update(part);
         }
-        hex(&hasher.finalize().as_bytes()[..HASH_BYTES])
+        hasher.finalize().to_hex()[..HASH_DIGITS].to_owned()
     }
 
     /// Returns whether the value of an entry is replaced.
@@ -177,14 +167,6 @@ fn segments<'k>(path: &str, keys: impl Iterator<Item = &'k str>) -> Vec<Range<us
     let mut spans: Vec<_> = spans.collect();
     spans.reverse();
     spans
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 impl fmt::Debug for Redaction {

@@ -22,8 +22,7 @@ use super::list::{By, LimitUsage, Query, Scope, TopList, TopRow, Window, order};
 use weir_common::entry::OwnedEntry;
 use weir_common::threads::run_blocking;
 use weir_store::StoreError;
-use weir_store::shared::ReplicaTextError;
-use weir_store::shared::{MAX_TEXT_BYTES, ReplicaTexts};
+use weir_store::shared::{MAX_TEXT_BYTES, ReplicaTextError, ReplicaTexts};
 
 /// How often lists are written, and how long those of others are used that were read.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -53,14 +52,15 @@ type Read = Result<Arc<Others>, NotShared>;
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum State {
-    Starting,
+    Starting = 0,
     Written,
     Refused,
 }
 
 /// What is known about the lists of other replicas.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Share {
+    /// A [`State`].
     state: AtomicU8,
     /// What was read last, and when.
     read: Mutex<Option<(Instant, Read)>>,
@@ -109,10 +109,6 @@ struct SharedList {
 }
 
 impl Share {
-    pub fn new() -> Share {
-        Share { state: AtomicU8::new(State::Starting as u8), read: Mutex::default() }
-    }
-
     fn is(&self, state: State) -> bool {
         self.state.load(Ordering::Relaxed) == state as u8
     }

@@ -22,8 +22,8 @@ const MAX_NUMBER: u64 = u64::MAX / 2;
 /// A directory that no other process uses.
 #[derive(Debug)]
 pub struct Directory {
-    path: PathBuf,
-    meta: Meta,
+    pub path: PathBuf,
+    pub meta: Meta,
     /// Whether `meta` was damaged, or missing beside other files.
     pub lost_meta: bool,
     /// The directory itself; while it is open, no other one can have its identity.
@@ -145,14 +145,6 @@ impl Directory {
             self.meta_identity = meta_identity(&self.path)?;
         }
         Ok(())
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    pub fn meta(&self) -> Meta {
-        self.meta
     }
 
     pub fn unreadable(&self, file: FileId, error: io::Error) -> OpenError {

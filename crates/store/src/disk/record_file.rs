@@ -9,10 +9,10 @@ use super::frame::{FrameBuilder, FrameKind, MAX_PAYLOAD_BYTES, Seal};
 /// written, and what a failed sync has dropped, is unknown.
 #[derive(Debug)]
 pub struct RecordFile {
-    file: File,
+    pub file: File,
     frame: FrameBuilder,
-    bytes: u64,
-    records: u64,
+    pub bytes: u64,
+    pub records: u64,
     synced_bytes: u64,
 }
 
@@ -20,10 +20,6 @@ impl RecordFile {
     pub fn new(file: File, seal: Seal, shard_bits: u8) -> RecordFile {
         let frame = FrameBuilder::new(seal, shard_bits);
         RecordFile { file, frame, bytes: 0, records: 0, synced_bytes: 0 }
-    }
-
-    pub fn file(&self) -> &File {
-        &self.file
     }
 
     /// Checks that no other program has changed the length of the file.
@@ -34,14 +30,6 @@ impl RecordFile {
         }
         let error = format!("the log has {bytes} bytes instead of {}", self.bytes);
         Err(io::Error::other(error))
-    }
-
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    pub fn records(&self) -> u64 {
-        self.records
     }
 
     pub fn unsynced_bytes(&self) -> u64 {

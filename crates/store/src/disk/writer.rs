@@ -153,18 +153,11 @@ impl<C: Clock> Writer<C> {
     }
 
     fn log_recovery(&self, recovery: &Recovery, took: Duration) {
-        let path = self.directory.path().display();
+        let path = self.directory.path.display();
         let Recovery { records, logs, torn_logs, damage, .. } = *recovery;
         let keys = self.memory.stats().keys;
         let elapsed_ms = took.as_millis();
         tracing::info!(%path, keys, records, logs, torn_logs, elapsed_ms, "counters loaded from disk");
-        if recovery.dropped_reservations > 0 {
-            let reservations = recovery.dropped_reservations;
-            tracing::warn!(
-                %path, reservations,
-                "reservations of an earlier version are dropped: their hits stay charged"
-            );
-        }
         if recovery.lacks_logs {
             tracing::error!(%path, "all logs of counters are missing: keys start over");
         }
@@ -200,10 +193,10 @@ impl<C: Clock> Writer<C> {
             self.discard(file);
             return Err(error);
         }
-        let log = RecordFile::new(log, self.directory.seal(file), self.directory.meta().shard_bits);
+        let log = RecordFile::new(log, self.directory.seal(file), self.directory.meta.shard_bits);
         if let Some(older) = self.log.replace(log) {
-            self.older_log_bytes += older.bytes();
-            self.directory.keep(FileId::log(self.log_number), older.bytes());
+            self.older_log_bytes += older.bytes;
+            self.directory.keep(FileId::log(self.log_number), older.bytes);
         }
         self.log_number = number;
         Ok(number)
@@ -258,7 +251,7 @@ impl<C: Clock> Writer<C> {
     fn save_changes(&mut self) -> io::Result<bool> {
         let started = Instant::now();
         let Some(log) = &mut self.log else { return Ok(false) };
-        let (bytes, records) = (log.bytes(), log.records());
+        let (bytes, records) = (log.bytes, log.records);
         for shard in 0..self.memory.shards() {
             match self.memory.take_changes(shard) {
                 Changed::Keys(prints) => self.copier.changes(shard, &prints, log)?,
@@ -266,8 +259,8 @@ impl<C: Clock> Writer<C> {
             }
         }
         log.sync()?;
-        self.status.written_bytes.fetch_add(log.bytes() - bytes, Ordering::Relaxed);
-        self.status.written_records.fetch_add(log.records() - records, Ordering::Relaxed);
+        self.status.written_bytes.fetch_add(log.bytes - bytes, Ordering::Relaxed);
+        self.status.written_records.fetch_add(log.records - records, Ordering::Relaxed);
         self.status.synced(started);
         Ok(true)
     }
@@ -293,7 +286,7 @@ impl<C: Clock> Writer<C> {
     }
 
     fn log_bytes(&self) -> u64 {
-        self.older_log_bytes + self.log.as_ref().map_or(0, RecordFile::bytes)
+        self.older_log_bytes + self.log.as_ref().map_or(0, |log| log.bytes)
     }
 
     /// Abandons the log. Everything has to be saved, after a wait.
@@ -304,7 +297,7 @@ impl<C: Clock> Writer<C> {
 
     fn abandon_log(&mut self) {
         if let Some(log) = self.log.take() {
-            self.older_log_bytes += log.bytes();
+            self.older_log_bytes += log.bytes;
         }
     }
 
@@ -313,7 +306,7 @@ impl<C: Clock> Writer<C> {
         self.status.does_not_save(error);
         if let Some(suppressed) = self.lost_log.pass() {
             tracing::error!(
-                path = %self.directory.path().display(),
+                path = %self.directory.path.display(),
                 %error,
                 sync_age_ms = self.status.sync_age().as_millis(),
                 suppressed,
@@ -338,7 +331,7 @@ impl<C: Clock> Writer<C> {
         let retry_ms = self.compacting.back_off().as_millis();
         if let Some(suppressed) = self.compacting.log.pass() {
             tracing::error!(
-                path = %self.directory.path().display(),
+                path = %self.directory.path.display(),
                 %error,
                 retry_ms,
                 suppressed,
@@ -354,7 +347,7 @@ impl<C: Clock> Writer<C> {
         let retry_ms = self.saving.back_off().as_millis();
         if let Some(suppressed) = self.saving.log.pass() {
             tracing::error!(
-                path = %self.directory.path().display(),
+                path = %self.directory.path.display(),
                 %error,
                 retry_ms,
                 sync_age_ms = self.status.sync_age().as_millis(),

@@ -106,7 +106,7 @@ impl Cluster {
     }
 
     pub fn target(&self, slot: u16) -> Option<Target> {
-        Some(self.serving(slot)?.target().clone())
+        Some(self.serving(slot)?.target.clone())
     }
 
     pub fn refresh_soon(&self) {

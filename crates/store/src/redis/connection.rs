@@ -43,7 +43,7 @@ pub(super) fn start(
 
 #[derive(Debug)]
 pub(super) struct Connection {
-    target: Target,
+    pub target: Target,
     shared: Arc<RedisContext>,
     pending: Mutex<Vec<PendingCharge>>,
     wake: Notify,
@@ -70,10 +70,6 @@ impl Connection {
         // Charges that come while it connects for the first time wait for that.
         let down = AtomicU8::new(UP);
         Connection { target, shared, pending, wake, down, endpoint, next, closed, answered, tried }
-    }
-
-    pub fn target(&self) -> &Target {
-        &self.target
     }
 
     pub fn close(&self) {

@@ -208,7 +208,7 @@ impl Reader {
                 "help" => help = text(value)?,
                 "labels" => labels = read_labels(value)?,
                 "match_type" => regex = is_regex(value)?,
-                "action" => drop = is_drop(value)?,
+                "action" => drop = word(value, &[("map", false), ("drop", true)])?.unwrap_or(false),
                 "match_metric_type" => statistic_type = read_type(value)?,
                 "scale" => scale = number(value)?,
                 // Series end with their rules, and statistics have no labels to honor.
@@ -238,12 +238,8 @@ impl Reader {
                  match_type: regex"
                     .to_owned()
             }),
-            false => Regex::new(pattern).map_err(|error| {
-                // The last line has the cause; the others show where.
-                let message = error.to_string();
-                let last = message.lines().last().unwrap_or_default();
-                format!("invalid regular expression: {}", last.trim_start_matches("error: "))
-            }),
+            false => Regex::new(pattern)
+                .map_err(|error| format!("invalid regular expression: {}", cause(&error))),
         };
         Ok(Mapping {
             regex: regex.map_err(|message| MapperError::at(pattern_node.position, message))?,
@@ -257,6 +253,12 @@ impl Reader {
             observer: options.observer(&self.default_options),
         })
     }
+}
+
+/// Returns why a regular expression is invalid: the last line of the error. The others show where.
+pub(crate) fn cause(error: &regex::Error) -> String {
+    let message = error.to_string();
+    message.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
 }
 
 /// Returns the entries of a map; none for null.
@@ -318,10 +320,6 @@ fn is_histogram(node: &Node<'_>) -> Result<Option<bool>, MapperError> {
 
 fn is_regex(node: &Node<'_>) -> Result<Option<bool>, MapperError> {
     word(node, &[("glob", false), ("regex", true)])
-}
-
-fn is_drop(node: &Node<'_>) -> Result<bool, MapperError> {
-    Ok(word(node, &[("map", false), ("drop", true)])?.unwrap_or(false))
 }
 
 fn read_type(node: &Node<'_>) -> Result<Option<StatisticType>, MapperError> {

@@ -2,6 +2,8 @@
 
 use regex::Regex;
 
+use crate::mapper::cause;
+
 /// Replaces the names that a pattern matches.
 #[derive(Clone, Debug)]
 pub struct Mogrifier {
@@ -32,10 +34,7 @@ impl Mogrifier {
             return Err(error("PATTERN", "it is missing", "write a regular expression"));
         }
         let compiled = Regex::new(pattern).map_err(|invalid| {
-            // The last line has the cause; the others show where.
-            let text = invalid.to_string();
-            let cause = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
-            let message = format!("it is {pattern:?}: {cause}");
+            let message = format!("it is {pattern:?}: {}", cause(&invalid));
             MogrifierError { part: "PATTERN", message, help: "write a regular expression" }
         })?;
         if name.is_empty() {

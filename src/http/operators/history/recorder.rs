@@ -156,7 +156,7 @@ impl Observer {
         let mut changes = Vec::new();
         let is_connected = store.is_connected;
         if self.was_connected.replace(is_connected).is_some_and(|was| was != is_connected) {
-            changes.push(("store", store_changed(&store)));
+            changes.push(("store", json!({ "up": is_connected, "error": cause(&store) })));
         }
         let changed = self.changed_controls(sources).into_iter();
         changes.extend(changed.map(|details| ("control", details)));
@@ -196,12 +196,12 @@ impl Repeats {
     fn due<'p>(&mut self, now: Duration, problems: &'p [Problem]) -> Vec<(&'p Problem, Duration)> {
         let repeated = problems.iter().filter_map(|problem| Some((problem, problem.logged_for?)));
         let repeated: Vec<_> = repeated.collect();
-        self.0.retain(|kind, _| repeated.iter().any(|(problem, _)| problem.kind() == *kind));
+        self.0.retain(|kind, _| repeated.iter().any(|(problem, _)| problem.kind == *kind));
         let mut is_due = |problem: &Problem| {
-            let last = self.0.get(problem.kind());
+            let last = self.0.get(problem.kind);
             let due = last.is_none_or(|last| now.saturating_sub(*last) >= Repeats::INTERVAL);
             if due {
-                self.0.insert(problem.kind(), now);
+                self.0.insert(problem.kind, now);
             }
             due
         };
@@ -223,10 +223,6 @@ fn log_store_problem(before: &[Problem], now: &[Problem]) {
     }
 }
 
-fn store_changed(store: &StoreState) -> Value {
-    json!({ "up": store.is_connected, "error": cause(store) })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -241,7 +237,7 @@ mod tests {
         let mut repeats = Repeats::default();
         let mut due = |now, problems: &[Problem]| -> Vec<(&'static str, u64)> {
             let due = repeats.due(Duration::from_secs(now), problems);
-            due.into_iter().map(|(problem, lasted)| (problem.kind(), lasted.as_secs())).collect()
+            due.into_iter().map(|(problem, lasted)| (problem.kind, lasted.as_secs())).collect()
         };
         let both = |now| [lasting("no_rules", now), lasting("xds", now - 3)];
         assert_eq!(due(5, &[lasting("no_rules", 5)]), [("no_rules", 5)]);

@@ -24,7 +24,6 @@ use tokio::time::Instant;
 use self::traffic::Traffic;
 use super::{Answer, Api, JSON, json};
 use crate::http::operators::Sources;
-use crate::http::operators::change_log::time_text;
 use crate::http::operators::error::ApiError;
 use crate::http::operators::problems::{Problem, problems};
 use crate::http::operators::query::Query;
@@ -32,6 +31,7 @@ use crate::http::operators::store_state::StoreState;
 use crate::{COMMIT, VERSION};
 use weir_common::threads::run_for_client;
 use weir_limiter::LimiterCounts;
+use weir_limiter::controls::time_text;
 use weir_limiter::top::{self, By, Others, Top, Window};
 use weir_store::{Operations, Store};
 

@@ -4,8 +4,7 @@
 //! since: with time going on it comes closer. It is kept in the upper 11 bits of the remainder's 32,
 //! rounded up by at most a 32nd and a tick, so that nothing comes back that was not refunded. Limits
 //! with an `n'` of [`REM_END`] or more need all bits for the remainder, so their states do not know it:
-//! after a step back, these limits deny until the clock has caught up. Earlier versions neither write nor
-//! know it; what they read as the remainder counts as less than a tick.
+//! after a step back, these limits deny until the clock has caught up.
 
 /// Remainders that share their bits are below it.
 const REM_END: u64 = 1 << REM_BITS;

@@ -91,7 +91,7 @@ impl Controls {
         if !file.is_outdated {
             return true;
         }
-        let write = move || file.write().map_err(|error| (file.path().to_owned(), error));
+        let write = move || file.write().map_err(|error| (file.path.clone(), error));
         match run_blocking(write).await {
             Ok(Ok(())) => {
                 if self.unkept.lock().take().is_some() {

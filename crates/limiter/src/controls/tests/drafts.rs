@@ -144,7 +144,7 @@ fn the_default_id_is_of_action_and_match() {
         limit: LimitChange { n, burst: None, name: name.into(), rate: None },
     };
     assert_eq!(id(&limit(1, "fast"), &ab, false), id(&limit(2, "fast"), &ba, false));
-    // Those of earlier versions.
+    // Ids stay the same.
     let mallory =
         r#"{"domain":"shop","entries":[{"key":"user","value":"mallory"}],"action":"block"}"#;
     assert_eq!(draft(mallory).default_id(), "block-ccabcebdae9f");
@@ -255,7 +255,7 @@ fn a_rate_is_a_number_with_a_period() {
     let change = LimitChange { n: 1_000, burst: Some(5), rate, ..LimitChange::default() };
     assert_eq!(draft.action, Action::Limit { limit: change });
     assert_eq!(draft.action.to_string(), "limit 1000/m burst 5");
-    // It is written with the number, which earlier versions read.
+    // It is written with the number, too.
     let json = serde_json::to_value(&draft).unwrap();
     assert_eq!(
         json["limit"],

@@ -186,56 +186,6 @@ async fn a_copy_of_an_older_file_brings_nothing_back() {
 }
 
 #[tokio::test]
-async fn a_file_of_the_first_version_is_read_and_replaced() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("controls.json");
-    let controls: serde_json::Map<_, _> = ["ann", "bob"]
-        .map(|user| {
-            let mut row = control(Action::Block, &[("user", user)]);
-            row.id = user.to_owned();
-            (user.to_owned(), serde_json::to_value(row).unwrap())
-        })
-        .into_iter()
-        .collect();
-    let json = serde_json::json!({ "version": 1, "controls": controls });
-    fs::write(&path, format!("{json:#}\n")).unwrap();
-    let process = Process::new(options(&path));
-    assert_eq!((process.blocked(&USERS), damaged(&process)), (vec!["ann", "bob"], 0));
-    process.controls.run_once(None).await;
-    assert!(fs::read_to_string(&path).unwrap().starts_with(r#"{"version":1,"checksum":""#));
-    assert_eq!(Process::new(options(&path)).blocked(&USERS), ["ann", "bob"]);
-}
-
-#[tokio::test]
-async fn a_file_of_lines_is_read_and_replaced() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("controls.json");
-    let line = |line: String| format!("{:08x} {line}\n", crc32fast::hash(line.as_bytes()));
-    let put = |n: u32, user: &str| {
-        let mut row = control(Action::Block, &[("user", user)]);
-        row.id = user.to_owned();
-        let row = serde_json::to_string(&row).unwrap();
-        line(format!(r#"{{"n":{n},"id":"{user}","row":{row}}}"#))
-    };
-    let header = line("weir controls 2 7 0".to_owned());
-    let delete = line(r#"{"n":9,"id":"bob","row":null}"#.to_owned());
-    let text = [header, put(7, "ann"), put(8, "bob"), delete, put(10, "cid")].concat();
-    // What a crash left of a line was not answered.
-    for torn in ["", &put(11, "dan")[..50]] {
-        fs::write(&path, format!("{text}{torn}")).unwrap();
-        let process = Process::new(options(&path));
-        assert_eq!((process.blocked(&USERS), damaged(&process)), (vec!["ann", "cid"], 0));
-        process.controls.run_once(None).await;
-        assert!(fs::read_to_string(&path).unwrap().starts_with('{'));
-        assert_eq!(Process::new(options(&path)).blocked(&USERS), ["ann", "cid"]);
-    }
-    fs::write(&path, text.replacen("ann", "Ann", 1)).unwrap();
-    fs::write(directory.path().join("controls.json.copy"), &text).unwrap();
-    let process = Process::new(options(&path));
-    assert_eq!((process.blocked(&USERS), damaged(&process)), (vec!["ann", "cid"], 1));
-}
-
-#[tokio::test]
 async fn a_file_that_another_program_removes_is_written_again() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("controls.json");
@@ -277,12 +227,13 @@ async fn what_is_not_compared_has_room_beside_too_many_that_are() {
     let text = fs::read_to_string(&path).unwrap();
     let document: serde_json::Value = serde_json::from_str(&text).unwrap();
     let row = document["controls"]["a-"].to_string();
-    let mut json = serde_json::json!({ "version": 1, "controls": {} });
-    for i in 0..MAX_COMPARED + 20 {
-        let (id, other) = (format!("c{i}"), row.replace("\"a-\"", &format!("\"c{i}\"")));
-        json["controls"][id] = serde_json::from_str(&other).unwrap();
-    }
-    fs::write(&path, json.to_string()).unwrap();
+    let row_of = |id: String| {
+        let row = row.replace("\"a-\"", &format!("\"{id}\""));
+        (id, Some(row))
+    };
+    let mut file = ControlFile::new(path.clone());
+    file.change((0..MAX_COMPARED + 20).map(|i| row_of(format!("c{i}"))).collect());
+    file.write().unwrap();
     assert_eq!(put(Process::new(options(&path)), "b*").await, Err(ErrorKind::TooMany));
     assert_eq!(put(Process::new(options(&path)), "mallory").await, Ok(()));
 }

@@ -255,7 +255,7 @@ proptest! {
             for replica in 0..REPLICAS {
                 prop_assert_eq!(replicas.seen(replica), (expected.clone(), blocked.clone()));
                 let (process, _) = &replicas.replicas[replica];
-                prop_assert_eq!(process.controls.counts(|_| 0).1, 0, "nothing is left to share");
+                prop_assert_eq!(process.controls.unshared(), 0, "nothing is left to share");
             }
             for (user, newest) in &replicas.newest {
                 match newest {

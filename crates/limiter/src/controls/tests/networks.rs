@@ -87,16 +87,6 @@ fn as_a_text_a_network_matches_itself() {
     assert_eq!((found(&index, "10.1.2.3"), found(&index, "10.1.0.0/16")), (None, None));
 }
 
-#[test]
-fn what_an_earlier_version_wrote_is_a_text_as_it_was_there() {
-    let network = allow("10.0.0.0/8", NOW);
-    let mut json = serde_json::to_value(&network).unwrap();
-    assert_eq!(json["text"], false);
-    assert_eq!(serde_json::from_value::<Control>(json.clone()).unwrap(), network);
-    json.as_object_mut().unwrap().remove("text");
-    assert!(serde_json::from_value::<Control>(json).unwrap().is_text_of_network());
-}
-
 #[tokio::test]
 async fn what_is_nearly_a_network_gets_a_warning() {
     let set = "'203.0.113.7/24' is not a network and matches this text alone: \

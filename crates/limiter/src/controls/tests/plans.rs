@@ -140,7 +140,7 @@ fn the_rules_that_may_match_too_are_found() {
 #[test]
 fn plans_are_built_for_the_rules_that_match() {
     let by_key = rules_by_key();
-    let rules = by_key.rules();
+    let rules = &by_key.rules;
     let control = Arc::new(control(limit(9, None, "slow"), &[("tenant", "big_one")]));
     let mut limits = LimitControls::default();
     assert_eq!(limits.change("a", Some(control), &by_key), None);
@@ -396,12 +396,12 @@ proptest! {
         for control in limits.around_or_within(&everything()) {
             fresh.change(&control.id, Some(control.clone()), &RulesByKey::default());
         }
-        prop_assert_eq!(fresh.plans.len(), 0);
+        prop_assert_eq!(fresh.plans.len, 0);
         fresh.compile(&by_key);
-        prop_assert_eq!(limits.plans.len(), fresh.plans.len());
+        prop_assert_eq!(limits.plans.len, fresh.plans.len);
         for key in ["user", "tenant", "bytes", "path"] {
             for value in ["big_one", "/abc", "other"] {
-                for plan in by_key.rules().rules().filter_map(|rule| rule.plan.as_ref()) {
+                for plan in by_key.rules.rules().filter_map(|rule| rule.plan.as_ref()) {
                     let of = |limits: &LimitControls| {
                         let accepts = |row: &Row| row.plans.get(plan).is_some();
                         let row = limits.index.find("d", &[(key, value)], || NOW, accepts)?;
@@ -415,7 +415,7 @@ proptest! {
         for id in ids {
             limits.change(&id, None, &by_key);
         }
-        prop_assert_eq!((limits.len(), limits.plans.len()), (0, 0));
+        prop_assert_eq!((limits.by_id.len(), limits.plans.len), (0, 0));
         prop_assert_eq!(limits.index.most_compared(), 0);
     }
 }
@@ -423,7 +423,7 @@ proptest! {
 #[test]
 fn controls_beyond_the_most_plans_change_nothing_until_there_is_room() {
     let by_key = rules_by_key();
-    let rules = by_key.rules();
+    let rules = &by_key.rules;
     let plan = rules.rules().find(|rule| &*rule.name == "d.user").unwrap().plan.clone().unwrap();
     let mut limits = LimitControls::default();
     let put = |limits: &mut LimitControls, id: usize| {
@@ -444,7 +444,7 @@ fn controls_beyond_the_most_plans_change_nothing_until_there_is_room() {
     assert!(changes(&limits, "00001") && !changes(&limits, "10001"));
     limits.change("00001", None, &by_key);
     limits.settle(&by_key);
-    assert!(changes(&limits, "10001") && !limits.plans.is_full());
+    assert!(changes(&limits, "10001") && !limits.plans.is_full);
 }
 
 #[test]

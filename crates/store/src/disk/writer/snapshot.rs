@@ -71,7 +71,7 @@ impl<C: Clock> Writer<C> {
     /// otherwise a restart could return hits that were returned before.
     fn write_snapshot(&mut self, number: u64, saves_changes: bool) -> io::Result<Ended> {
         let file = FileId::snapshot(number);
-        let (seal, bits) = (self.directory.seal(file), self.directory.meta().shard_bits);
+        let (seal, bits) = (self.directory.seal(file), self.directory.meta.shard_bits);
         let snapshot = RecordFile::new(self.directory.create(file)?, seal, bits);
         let ended = self.fill_snapshot(file, snapshot, saves_changes);
         if !matches!(ended, Ok(Ended::Whole)) {
@@ -125,11 +125,11 @@ impl<C: Clock> Writer<C> {
             self.append_changed_reservations(&mut snapshot)?;
         }
         snapshot.finish()?;
-        self.directory.finish(file, snapshot.file(), snapshot.bytes())?;
-        self.snapshot_bytes = snapshot.bytes();
-        self.snapshot_records = snapshot.records();
-        self.status.written_bytes.fetch_add(snapshot.bytes(), Ordering::Relaxed);
-        self.status.written_records.fetch_add(snapshot.records(), Ordering::Relaxed);
+        self.directory.finish(file, &snapshot.file, snapshot.bytes)?;
+        self.snapshot_bytes = snapshot.bytes;
+        self.snapshot_records = snapshot.records;
+        self.status.written_bytes.fetch_add(snapshot.bytes, Ordering::Relaxed);
+        self.status.written_records.fetch_add(snapshot.records, Ordering::Relaxed);
         self.status.snapshots.fetch_add(1, Ordering::Relaxed);
         Ok(Ended::Whole)
     }
@@ -157,7 +157,7 @@ impl<C: Clock> Writer<C> {
         self.directory.keep_from(number);
         self.saving.reset();
         if self.status.saves_again() {
-            let path = self.directory.path().display();
+            let path = self.directory.path.display();
             tracing::info!(%path, "counters are saved again");
         }
         let mut replaced = self.directory.files().unwrap_or_default();

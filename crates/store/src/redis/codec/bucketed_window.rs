@@ -21,7 +21,7 @@ impl Codec for BucketedWindow {
     fn read_rest(&self, state: &mut LimitState, rest: &mut Reader<'_>) -> Option<()> {
         let LimitState::BucketedWindow(state) = state else { return None };
         let ring: Option<Box<[u32]>> = (0..self.slots()).map(|_| rest.short()).collect();
-        **state = State::from_ring(state.index(), ring?);
+        **state = State::from_ring(state.index, ring?);
         Some(())
     }
 }
