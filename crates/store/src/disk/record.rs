@@ -26,8 +26,9 @@
 //! | 8 | the time for which they count, in microseconds since the Unix epoch |
 //! | 2 | the tag of the request that made it, or 0 |
 //!
-//! One that has ended has only the first two. Reservations follow, without a gap, the key whose charges have changed them;
-//! in a snapshot also on their own.
+//! One that has ended has only the first two. A test compares fingerprints with the numbers in the first byte: those of
+//! an earlier version are read, and dropped, since no id has such a fingerprint any more. Reservations follow, without a gap, the key whose charges have changed
+//! them; in a snapshot also on their own.
 
 use crate::memory::changes::{NEVER, SavedReservation, SavedSlot, SavedValue};
 use crate::memory::fingerprint::Print;
@@ -39,6 +40,8 @@ pub const RECORD_BYTES: u64 = 31;
 const REMOVED: u8 = 0;
 const PACKED: u8 = 1;
 const BOXED: u8 = 2;
+const EARLIER_RESERVATION: u8 = 3;
+const EARLIER_RESERVATION_ENDED: u8 = 4;
 pub const RESERVATION: u8 = 5;
 const RESERVATION_ENDED: u8 = 6;
 
@@ -50,6 +53,8 @@ pub enum Record {
     Removed(u16, Print),
     Slot(u16, SavedSlot<SavedValue<Box<State>>>),
     Reservation(SavedReservation),
+    /// A reservation of an earlier version.
+    EarlierReservation(SavedReservation),
 }
 
 /// Appends the record of a key; without a slot it is removed.
@@ -151,8 +156,15 @@ fn read_seconds(bytes: &mut &[u8]) -> Option<u64> {
 /// Takes the record at the start of `bytes`; none if there is no valid one.
 pub fn read(bytes: &mut &[u8]) -> Option<Record> {
     let [kind] = take(bytes)?;
-    if matches!(kind, RESERVATION | RESERVATION_ENDED) {
-        return read_reservation(kind == RESERVATION, bytes).map(Record::Reservation);
+    match kind {
+        RESERVATION | RESERVATION_ENDED => {
+            return read_reservation(kind == RESERVATION, bytes).map(Record::Reservation);
+        }
+        EARLIER_RESERVATION | EARLIER_RESERVATION_ENDED => {
+            let earlier = read_reservation(kind == EARLIER_RESERVATION, bytes);
+            return earlier.map(Record::EarlierReservation);
+        }
+        _ => {}
     }
     let shard = u16::from_le_bytes(take(bytes)?);
     let print: Print = take(bytes)?;
@@ -186,6 +198,36 @@ pub fn read(bytes: &mut &[u8]) -> Option<Record> {
     Some(Record::Slot(shard, SavedSlot { print, fill, expires, value }))
 }
 
+<<<<<<< ours
+=======
+/// Reads records, and those again that are written of them. Returns whether these are the same.
+#[cfg(any(test, feature = "testsuite"))]
+pub fn are_kept(mut bytes: &[u8]) -> bool {
+    let mut written = Vec::new();
+    while let Some(record) = read(&mut bytes) {
+        written.clear();
+        match &record {
+            Record::Removed(shard, print) => write(*shard, print, None, &mut written),
+            Record::Reservation(saved) => write_reservation(saved, &mut written),
+            // Never written.
+            Record::EarlierReservation(_) => continue,
+            Record::Slot(shard, SavedSlot { print, fill, expires, value }) => {
+                let value = match value {
+                    SavedValue::Packed(packed) => SavedValue::Packed(*packed),
+                    SavedValue::Boxed(state) => SavedValue::Boxed(&**state),
+                };
+                let slot = SavedSlot { print: *print, fill: *fill, expires: *expires, value };
+                write(*shard, print, Some(slot), &mut written);
+            }
+        }
+        if read(&mut &*written) != Some(record) {
+            return false;
+        }
+    }
+    true
+}
+
+>>>>>>> theirs
 fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     let (taken, rest) = bytes.split_first_chunk()?;
     *bytes = rest;
