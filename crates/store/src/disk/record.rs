@@ -198,36 +198,6 @@ pub fn read(bytes: &mut &[u8]) -> Option<Record> {
     Some(Record::Slot(shard, SavedSlot { print, fill, expires, value }))
 }
 
-<<<<<<< ours
-=======
-/// Reads records, and those again that are written of them. Returns whether these are the same.
-#[cfg(any(test, feature = "testsuite"))]
-pub fn are_kept(mut bytes: &[u8]) -> bool {
-    let mut written = Vec::new();
-    while let Some(record) = read(&mut bytes) {
-        written.clear();
-        match &record {
-            Record::Removed(shard, print) => write(*shard, print, None, &mut written),
-            Record::Reservation(saved) => write_reservation(saved, &mut written),
-            // Never written.
-            Record::EarlierReservation(_) => continue,
-            Record::Slot(shard, SavedSlot { print, fill, expires, value }) => {
-                let value = match value {
-                    SavedValue::Packed(packed) => SavedValue::Packed(*packed),
-                    SavedValue::Boxed(state) => SavedValue::Boxed(&**state),
-                };
-                let slot = SavedSlot { print: *print, fill: *fill, expires: *expires, value };
-                write(*shard, print, Some(slot), &mut written);
-            }
-        }
-        if read(&mut &*written) != Some(record) {
-            return false;
-        }
-    }
-    true
-}
-
->>>>>>> theirs
 fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     let (taken, rest) = bytes.split_first_chunk()?;
     *bytes = rest;

@@ -140,13 +140,8 @@ impl<C: Clock> Loading<'_, C> {
 
     /// Loads a file, which had `closed_bytes` if the last process has closed it.
     fn load_file(&mut self, file: FileId, closed_bytes: Option<u64>) -> Result<(), OpenError> {
-<<<<<<< ours
-        let Loading { directory, memory, recovery } = self;
-        let bits = directory.meta.shard_bits;
-=======
         let Loading { directory, memory, recovery, dropped } = self;
-        let bits = directory.meta().shard_bits;
->>>>>>> theirs
+        let bits = directory.meta.shard_bits;
         let (mut records, mut invalid) = (0, 0);
         let read = read_file(directory, file, |bytes, shard_bits| {
             // Shards are numbered in order: with half as many, two neighbours are one.
