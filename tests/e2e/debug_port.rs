@@ -102,6 +102,7 @@ fn the_index_lists_every_page() {
             "/readyz",
             "/rlconfig",
             "/rules",
+            "/runbooks",
             "/status",
             "/v1/openapi.json",
         ];

@@ -82,8 +82,8 @@ function hiddenValue(value) {
   return name;
 }
 
-/** Replaces the values of keys that weir hides. */
-const hideValues = entries => entries.map(entry => (redactedKeys?.has(entry.key) ? { ...entry, value: hiddenValue(entry.value) } : entry));
+/** Replaces the values of keys that weir hides, also if their names are written in another case. */
+const hideValues = entries => entries.map(entry => ([...redactedKeys ?? []].some(key => key.toLowerCase() === entry.key.toLowerCase()) ? { ...entry, value: hiddenValue(entry.value) } : entry));
 
 /** Puts the written values back. */
 const revealValues = entries => entries.map(entry => ({ ...entry, value: writtenValues.get(entry.value) ?? entry.value }));
