@@ -220,7 +220,7 @@ fn an_expired_certificate_is_reported() {
             "TLS certificate CN={SERVER_NAME} of grpc has expired: 2020-02-01T00:00:00Z"
         ),
         "file": weir.path("tls.crt"), "line": null, "column": null, "count": null,
-        "since": "2020-02-01T00:00:00Z",
+        "since": "2020-02-01T00:00:00Z", "runbook": "WeirCertificateExpires",
     });
     assert_eq!(status["problems"], json!([problem]));
     for (name, value) in [("not_before", 1_577_836_800), ("not_after", 1_580_515_200)] {
