@@ -325,8 +325,7 @@ impl<S: Store> Limiter<S> {
             return Err(RequestError::BadDescriptor(i, why));
         }
         if let Some(controls) = controls {
-            lookup.control(request, controls, &self.options);
-            add(&self.counts.spared, lookup.spared);
+            add(&self.counts.spared, lookup.control(request, controls, &self.options));
         }
         Ok(())
     }

@@ -19,8 +19,6 @@ pub(super) struct Lookup<'s, 'r> {
     pub matched: SmallVec<[Matched<'s, 'r>; 4]>,
     /// Whether a control denies the request.
     pub is_blocked: bool,
-    /// The descriptors that a block spares.
-    pub spared: u64,
 }
 
 /// For each descriptor, the values that its key has in place of those of the request, with the indices of
@@ -194,7 +192,7 @@ impl Lookup<'_, '_> {
 impl<'s: 'r, 'r> Lookup<'s, 'r> {
     #[inline]
     pub fn new() -> Lookup<'s, 'r> {
-        Lookup { domain: None, matched: SmallVec::new(), is_blocked: false, spared: 0 }
+        Lookup { domain: None, matched: SmallVec::new(), is_blocked: false }
     }
 
     #[inline]
@@ -306,16 +304,17 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
         }
     }
 
-    /// Applies the controls of its domain, once the look-up is complete.
+    /// Applies the controls of its domain, once the look-up is complete. Returns how many descriptors a block spares.
     #[inline(never)]
     pub fn control(
         &mut self,
         request: &Request<'_>,
         controls: &'s CompiledControls,
         options: &Options,
-    ) {
+    ) -> u64 {
+        let mut spared = 0;
         for matched in &mut self.matched {
-            self.spared += u64::from(matched.control(request, controls));
+            spared += u64::from(matched.control(request, controls));
         }
         // In the global shadow mode a block denies nothing.
         let is_blocked = || self.matched.iter().any(Matched::is_blocked);
@@ -328,6 +327,7 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
                 }
             }
         }
+        spared
     }
 
     /// Drops every rule whose name any matched rule of the request replaces, itself replaced or

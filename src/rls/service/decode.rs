@@ -56,16 +56,26 @@ impl<'a> RequestView<'a> {
         max_descriptors: usize,
         texts: &'a mut Vec<u8>,
     ) -> Result<RequestView<'a>, DecodeError> {
-        let (mut view, mut message, mut texts) = (RequestView::default(), bytes, Some(texts));
-        loop {
-            let Err(error) = view.read(message, max_descriptors) else { return Ok(view) };
-            let Some(texts) = texts.take() else { return Err(error) };
-            *texts = with_texts(bytes, &PATH_OF_VALUES)?;
-            view = RequestView { text_bytes: texts.capacity(), ..RequestView::default() };
-            message = texts;
+        let mut view = RequestView::default();
+        if view.read(bytes, max_descriptors).is_err() {
+            view.read_texts(bytes, max_descriptors, texts)?;
         }
+        Ok(view)
     }
 
+    #[cold]
+    fn read_texts(
+        &mut self,
+        bytes: &[u8],
+        max_descriptors: usize,
+        texts: &'a mut Vec<u8>,
+    ) -> Result<(), DecodeError> {
+        *texts = with_texts(bytes, &PATH_OF_VALUES)?;
+        *self = RequestView { text_bytes: texts.capacity(), ..RequestView::default() };
+        self.read(texts, max_descriptors)
+    }
+
+    // This and what it calls are part of `decode`: calls would cost a tenth of it.
     #[inline(always)]
     fn read(&mut self, bytes: &'a [u8], max_descriptors: usize) -> Result<(), DecodeError> {
         let mut message = Message::new(bytes);
@@ -90,6 +100,7 @@ impl<'a> RequestView<'a> {
         Ok(())
     }
 
+    #[inline(always)]
     fn descriptor(&mut self, mut message: Message<'a>) -> Result<DescriptorHeader, DecodeError> {
         let mut header = DescriptorHeader::default();
         while let Some(field) = message.next()? {
@@ -108,6 +119,7 @@ impl<'a> RequestView<'a> {
         Ok(header)
     }
 
+    #[inline(always)]
     fn entry(&self, mut message: Message<'a>) -> Result<Entry<'a>, DecodeError> {
         let (mut key, mut value) = ("", "");
         while let Some(field) = message.next()? {
@@ -165,7 +177,6 @@ impl<'a> RequestView<'a> {
 const PATH_OF_VALUES: [u32; 3] = [2, 1, 2];
 
 /// Returns a message with the texts of the values at the end of `path`.
-#[cold]
 fn with_texts(bytes: &[u8], path: &[u32]) -> Result<Vec<u8>, DecodeError> {
     let [number, rest @ ..] = path else { return Ok(value::encode(bytes).into_owned().into()) };
     let (mut message, mut written) = (Message::new(bytes), Vec::with_capacity(bytes.len()));
