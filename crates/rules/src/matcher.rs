@@ -266,10 +266,10 @@ impl MatcherNode {
     #[inline]
     fn child(&self, key: &str, value: &str) -> Option<Matched<'_>> {
         let mut matched = self.first_match(key, value)?;
-        if let Some(sets) = self.sets.as_ref().filter(|_| value.starts_with('@')) {
-            if sets.list_named(&self.children, key, value).is_some() {
-                matched.form = ValueForm::ListName;
-            }
+        if let Some(sets) = self.sets.as_ref().filter(|_| value.starts_with('@'))
+            && sets.list_named(&self.children, key, value).is_some()
+        {
+            matched.form = ValueForm::ListName;
         }
         Some(matched)
     }
