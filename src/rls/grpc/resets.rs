@@ -10,15 +10,15 @@
 use tokio::time::Instant;
 
 /// Resets beyond which a connection is closed. A client whose requests time out while this process is stalled resets
-/// all of them, so this is five seconds of 2000 requests per second.
-const MAX_RESETS: u32 = 10_000;
+/// all of them, so this is five seconds of 10 000 requests per second.
+const MAX_RESETS: u32 = 50_000;
 
 /// Resets that are forgiven for each request that is read: a reset costs less than a request, and of a busy client with
 /// tight deadlines most requests time out.
 const FORGIVEN_PER_REQUEST: u32 = 20;
 
 /// Resets that are forgiven with time: a process with too little CPU does not catch up.
-const FORGIVEN_PER_SECOND: f64 = 1_000.0;
+const FORGIVEN_PER_SECOND: f64 = 2_000.0;
 
 const RST_STREAM: u8 = 3;
 
