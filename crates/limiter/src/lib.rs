@@ -55,11 +55,8 @@ use crate::top::{Redaction, Top};
 use weir_common::throttle::{Throttle, Throttles};
 use weir_store::{Answers, Batch, Store};
 
-/// How often refunds that do nothing are logged.
-const REFUND_LOG_INTERVAL: Duration = Duration::from_secs(60);
-
-/// How often messages of one client that cannot be understood are logged.
-const UNREADABLE_LOG_INTERVAL: Duration = Duration::from_secs(60);
+/// How often refunds that do nothing are logged, and messages of one client that cannot be understood.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How requests are decided, besides the rules.
 #[derive(Clone, Debug)]
@@ -161,8 +158,8 @@ impl<S: Store> Limiter<S> {
         let denial_log = DenialLog::new(options.logged_denials);
         let counts = LimiterCounts::new(options.max_series);
         let denials = Denials::new(Arc::new(Redaction::new(Vec::new())));
-        let refund_log = Throttle::new(REFUND_LOG_INTERVAL);
-        let unreadable_log = Throttles::new(UNREADABLE_LOG_INTERVAL);
+        let refund_log = Throttle::new(LOG_INTERVAL);
+        let unreadable_log = Throttles::new(LOG_INTERVAL);
         Limiter {
             store,
             options,

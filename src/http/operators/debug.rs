@@ -16,7 +16,6 @@ use super::access::Access;
 use super::index;
 use super::problems::{Problem, problems};
 use super::store_state::StoreState;
-use super::v1::JSON;
 use crate::http::metrics::{self, MetricsPages};
 use crate::http::page::{self, Page};
 use crate::http::probes::probes;
@@ -27,6 +26,7 @@ use weir_store::{Operations, Store};
 use weir_telemetry::log::ActiveLevels;
 
 const TEXT: &str = "text/plain; charset=utf-8";
+pub(super) const JSON: &str = "application/json";
 pub(super) const YAML: &str = "application/yaml";
 
 /// `/rules` without rules.

@@ -28,6 +28,7 @@ use serde::Serialize;
 use self::status::LastStatus;
 use super::Sources;
 use super::access::{Access, is_write};
+use super::debug::JSON;
 use super::error::{ApiError, shortened};
 use super::history::History;
 use super::query::Query;
@@ -36,8 +37,6 @@ use crate::http::page::Page;
 use weir_common::threads::run_for_client;
 use weir_limiter::controls::Snapshot;
 use weir_store::{Operations, States};
-
-pub(super) const JSON: &str = "application/json";
 
 const OPENAPI: &str = include_str!("../../../docs/reference/openapi.json");
 

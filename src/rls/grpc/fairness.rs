@@ -199,11 +199,10 @@ impl Outbound {
 
     /// Returns how many streams have been reset from here since the last call.
     pub fn take_resets(&self) -> u32 {
-        let resets = self.resets.load(Ordering::Relaxed);
-        if resets > 0 {
-            self.resets.store(0, Ordering::Relaxed);
+        match self.resets.load(Ordering::Relaxed) {
+            0 => 0,
+            _ => self.resets.swap(0, Ordering::Relaxed),
         }
-        resets
     }
 
     /// Whether all that the client had sent was read, at some time since the last call.

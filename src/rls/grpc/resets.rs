@@ -63,21 +63,13 @@ impl ResetCounter {
 }
 
 /// Finds RST_STREAM among the frames that are written, in pieces of any size.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct WrittenResets {
     /// Bytes until the next frame.
     skip: usize,
-    /// A one, and behind it what an earlier piece had of the next frame's length and kind, which are four bytes.
+    /// A one, and behind it what an earlier piece had of the next frame's length and kind, which are four bytes; 0 if it
+    /// had nothing.
     head: u64,
-}
-
-/// Nothing is known of the next frame.
-const NO_HEAD: u64 = 1;
-
-impl Default for WrittenResets {
-    fn default() -> WrittenResets {
-        WrittenResets { skip: 0, head: NO_HEAD }
-    }
 }
 
 impl WrittenResets {
@@ -91,7 +83,7 @@ impl WrittenResets {
             };
             self.skip = 0;
             let (head, rest) = match rest.split_first_chunk() {
-                Some((head, rest)) if self.head == NO_HEAD => (u32::from_be_bytes(*head), rest),
+                Some((head, rest)) if self.head == 0 => (u32::from_be_bytes(*head), rest),
                 _ => match self.split_head(rest) {
                     Some(split) => split,
                     None => return resets,
@@ -108,10 +100,10 @@ impl WrittenResets {
     fn split_head<'a>(&mut self, mut piece: &'a [u8]) -> Option<(u32, &'a [u8])> {
         while self.head >> 32 == 0 {
             let (byte, rest) = piece.split_first()?;
-            self.head = self.head << 8 | u64::from(*byte);
+            self.head = self.head.max(1) << 8 | u64::from(*byte);
             piece = rest;
         }
-        Some((std::mem::replace(&mut self.head, NO_HEAD) as u32, piece))
+        Some((std::mem::take(&mut self.head) as u32, piece))
     }
 }
 
