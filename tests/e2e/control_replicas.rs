@@ -130,21 +130,6 @@ fn a_network_blocks_its_addresses_at_the_other_replica_unless_it_is_a_text() {
 }
 
 #[test]
-fn a_network_that_an_earlier_version_wrote_is_a_text_as_it_was_there() {
-    let redis = Server::start();
-    let replicas = Replicas::on(&redis);
-    let users = ["10.1.2.3", "10.0.0.0/8"];
-    let block = of_user("10.0.0.0/8", &json!({ "action": "block", "for": "1h" }));
-    let written = ControlApi::new(&replicas.a).put_good("old", &block);
-    replicas.wait_until_blocked(&users, &users);
-    let row = redis.command(&["HGET", "weir:{controls}", "old"]).text();
-    assert!(row.contains(r#""text":false"#), "{written} {row}");
-    drop(replicas);
-    redis.command(&["HSET", "weir:{controls}", "old", &row.replace(r#""text":false,"#, "")]);
-    Replicas::on(&redis).wait_until_blocked(&users, &users[1..]);
-}
-
-#[test]
 fn controls_outlast_a_sentinel_failover() {
     let users = ["before", "during", "after", "nobody"];
     let mut group = Sentinels::start();
