@@ -311,7 +311,6 @@ descriptors:
     send(&[("user", "ann"), ("call", "2")], 100);
     assert_eq!(used(), of_both(800));
     settle("2", 0);
-    settle("1", 80);
     assert_eq!(used(), of_both(700)[..1]);
     send(&[("user", "ann"), ("call", "3")], 90);
     settle("3", 95);
