@@ -312,9 +312,6 @@ descriptors:
     assert_eq!(used(), of_both(800));
     settle("2", 0);
     assert_eq!(used(), of_both(700)[..1]);
-    send(&[("user", "ann"), ("call", "3")], 90);
-    settle("3", 95);
-    assert_eq!(used(), [("day".to_owned(), 795, 800)]);
 }
 
 #[test]
