@@ -8,7 +8,7 @@ use super::Limiter;
 use super::decision::{Answered, Decided};
 use super::lookup::{Match, Matched};
 use crate::top::{NearAdmission, Outcome, Recorded, Top};
-use weir_limit::{Decision, Limit, NearLimit, Op, Plan, ReservationOp, Source};
+use weir_limit::{Decision, Limit, NearLimit, Op, Plan, ReservationOp, ReservationResult, Source};
 use weir_rules::{Domain, Found, Rule, RuleStats};
 use weir_store::Charge;
 
@@ -169,7 +169,7 @@ impl<S> Limiter<S> {
     ) {
         let CountedHits { charge, decision, hits, .. } = *counted;
         if hits == 0 {
-            if decision.reserved > 0 {
+            if decision.reservation == ReservationResult::Settled {
                 self.return_hits(top, matched, counted);
             }
             return;
