@@ -46,12 +46,9 @@ impl Matched<'_, '_> {
             (Effect::Limit { plan, .. }, _) => {
                 Op::Reservation(op.with_reserve(|reserve| within(reserve, plan)))
             }
-            (
-                Effect::Allow { count: false, .. },
-                ReservationOp::Settle(_)
-                | ReservationOp::SettleKnown(_)
-                | ReservationOp::SettleOrReserve(..),
-            ) => Op::Reservation(ReservationOp::Cancel(u32::MAX)),
+            (Effect::Allow { count: false, .. }, op) if op.used().is_some() => {
+                Op::Reservation(ReservationOp::Cancel(u32::MAX))
+            }
             (Effect::Block { .. } | Effect::Allow { .. }, _) => only_settling(op),
         };
     }
@@ -188,18 +185,11 @@ pub(super) fn count(stats: &ReserveStats, op: Op, decision: &Decision, overdraft
             None => stats.lost(),
         },
         (_, ReservationResult::Reserved) => stats.allowed(decision.granted),
-        (Op::Reservation(ReservationOp::Cancel(_)), ReservationResult::Settled) => {
-            stats.cancelled()
-        }
+        (Op::Reservation(op), ReservationResult::Settled) => match op.used() {
+            Some(used) => stats.settled(decision.reserved, used, overdraft),
+            None => stats.cancelled(),
+        },
         (Op::Reservation(ReservationOp::Cancel(_)), ReservationResult::Unknown) => {}
-        (
-            Op::Reservation(
-                ReservationOp::Settle(used)
-                | ReservationOp::SettleKnown(used)
-                | ReservationOp::SettleOrReserve(used, _),
-            ),
-            ReservationResult::Settled,
-        ) => stats.settled(decision.reserved, used, overdraft),
         (_, ReservationResult::Unknown) => stats.unknown(overdraft),
         // Hits without an id.
         (Op::Take(1..) | Op::Add { hits: 1.., .. }, _) if decision.allowed => {

@@ -8,7 +8,7 @@ use super::Limiter;
 use super::decision::{Answered, Decided};
 use super::lookup::{Match, Matched};
 use crate::top::{NearAdmission, Outcome, Recorded, Top};
-use weir_limit::{Decision, Limit, NearLimit, Op, Plan, ReservationOp, ReservationResult, Source};
+use weir_limit::{Decision, Limit, NearLimit, Op, Plan, ReservationResult, Source};
 use weir_rules::{Domain, Found, Rule, RuleStats};
 use weir_store::Charge;
 
@@ -194,15 +194,8 @@ impl<S> Limiter<S> {
     fn return_hits(&self, top: &Top, matched: &Matched<'_, '_>, counted: &CountedHits<'_>) {
         let CountedHits { charge, decision, .. } = *counted;
         let Charge { plan, key, .. } = charge;
-        let used = match charge.op {
-            Op::Reservation(
-                ReservationOp::Settle(used)
-                | ReservationOp::SettleKnown(used)
-                | ReservationOp::SettleOrReserve(used, _),
-            ) => used,
-            _ => 0,
-        };
-        let returned = decision.reserved.saturating_sub(used).into();
+        let Op::Reservation(op) = charge.op else { return };
+        let returned = decision.reserved.saturating_sub(op.used().unwrap_or(0)).into();
         for (i, limit) in plan.limits().iter().enumerate() {
             let (id, near) =
                 (plan.limit_id(i as u8), limit.near_threshold(self.options.near_limit_ratio));

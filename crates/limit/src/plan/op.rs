@@ -227,6 +227,18 @@ impl ReservationOp {
         }
     }
 
+    /// Returns the hits that were used; none if it settles nothing, or cancels.
+    pub fn used(self) -> Option<u32> {
+        match self {
+            ReservationOp::Settle(used)
+            | ReservationOp::SettleKnown(used)
+            | ReservationOp::SettleOrReserve(used, _) => Some(used),
+            ReservationOp::Reserve(_)
+            | ReservationOp::ReserveOnce(..)
+            | ReservationOp::Cancel(_) => None,
+        }
+    }
+
     /// Returns the operation with other hits to reserve, if it may reserve some.
     pub fn with_reserve(mut self, change: impl FnOnce(Reserve) -> Reserve) -> ReservationOp {
         match &mut self {

@@ -315,6 +315,31 @@ descriptors:
 }
 
 #[test]
+fn a_reservation_that_is_asked_for_again_returns_nothing() {
+    let bench = bench(
+        "domain: d
+descriptors:
+  - {key: user, rate_limit: {unit: hour, requests_per_unit: 10}}
+",
+    );
+    bench.send(&[Descriptor { entries: &[("user", "ann")], ..Default::default() }], 4);
+    let make = |step| {
+        let (entries, budget) = (&[("user", "ann")], Budget { id: "1", step });
+        bench.send(&[Descriptor { entries, budget: Some(&budget), ..Default::default() }], 0).0
+    };
+    let used = || near(&bench).into_iter().map(|(_, used, ..)| used).collect::<Vec<_>>();
+    assert!(!make(BudgetStep::Reserve(5)));
+    assert_eq!(used(), [9]);
+    // The same request, and another of the same id.
+    for (hits, is_over) in [(5, false), (3, true), (0, true)] {
+        assert_eq!((make(BudgetStep::Reserve(hits)), used()), (is_over, vec![9]), "{hits}");
+    }
+    make(BudgetStep::Settle(4));
+    assert_eq!(used(), [8]);
+    assert_eq!(counts(&bench, By::Hits), [count("user=ann user", 9)]);
+}
+
+#[test]
 fn what_a_shadow_mode_admits_is_not_denied() {
     let rules = "domain: d
 descriptors:
