@@ -216,4 +216,8 @@ async fn denials_are_logged_if_asked_for_and_bounded() {
     assert_eq!(denied.len(), 2, "{denied:#?}");
     assert!(denied[0].contains("INFO request denied domain=\"shop\" descriptor=\"user=ann\""));
     assert!(denied[0].ends_with(" suppressed=0"), "{denied:#?}");
+    // A client that floods leaves lines to others.
+    let users = [["ann"; 30].as_slice(), &["bob", "bob"]].concat();
+    let log = log_of(&[("WEIR__LOG__DENIALS", "2")], &users).await;
+    assert!(log.contains("request denied domain=\"shop\" descriptor=\"user=bob\""), "{log}");
 }

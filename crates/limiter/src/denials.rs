@@ -14,13 +14,14 @@ use tokio::sync::broadcast::error::RecvError;
 use super::Status;
 use super::decision::{Answered, Decided};
 use super::log::{MAX_ENTRIES, shortened};
+use super::lookup::Matched;
 use crate::controls::Effect;
 use crate::top::Redaction;
 use weir_common::entry::{Entry, OwnedEntry};
 use weir_common::failure::OnStoreFailure;
 use weir_limit::{Micros, Source};
 
-/// A denied request, as its first descriptor that is over a limit shows it.
+/// A descriptor of a denied request that is over its limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Denial {
     pub domain: String,
@@ -55,6 +56,9 @@ pub fn rule_id(domain: &str, path: &str) -> u64 {
     (domain, path).hash(&mut hasher);
     hasher.finish()
 }
+
+/// The most descriptors of a request that are shown.
+const MAX_DESCRIPTORS: usize = 4;
 
 /// The most denials that wait for the receiver.
 const MAX_WAITING: usize = 256;
@@ -117,19 +121,26 @@ impl Denials {
 
     #[cold]
     pub(super) fn add(&self, answered: &Answered<'_, '_, '_>, statuses: &[Status<'_>]) {
-        let is_sampled = self.is_wanted.swap(false, Relaxed);
+        let mut is_sampled = self.is_wanted.swap(false, Relaxed);
         if self.waiting.receiver_count() == 0 {
             return;
         }
-        if let Some(denial) = self.denial(answered, statuses) {
+        let denied = zip(answered.descriptors(), statuses).filter(|(_, status)| status.over_limit);
+        for ((matched, decided), _) in denied.take(MAX_DESCRIPTORS) {
+            let denial = self.denial(answered, matched, decided);
             // The receiver may have gone.
             let _ = self.waiting.send(Denial { is_sampled, ..denial });
+            // The sample is one of requests.
+            is_sampled = false;
         }
     }
 
-    fn denial(&self, answered: &Answered<'_, '_, '_>, statuses: &[Status<'_>]) -> Option<Denial> {
-        let ((matched, decided), _) =
-            zip(answered.descriptors(), statuses).find(|(_, status)| status.over_limit)?;
+    fn denial(
+        &self,
+        answered: &Answered<'_, '_, '_>,
+        matched: &Matched<'_, '_>,
+        decided: Decided<'_>,
+    ) -> Denial {
         let all = matched.descriptor.entries;
         let domain = shortened(answered.request.domain);
         let (entries, cut) = self.shown(all);
@@ -147,7 +158,7 @@ impl Denials {
         let rule = matched.applies.rule();
         let is_by_policy = matches!(decided, Decided::Charged(_, Ok(decision)) if decision.source == Source::Degraded);
         let policy = answered.batch.on_failure.map_or("", OnStoreFailure::name);
-        Some(Denial {
+        Denial {
             domain,
             entries,
             cut,
@@ -160,7 +171,7 @@ impl Denials {
             policy: is_by_policy.then(|| policy.to_owned()),
             suppressed: 0,
             is_sampled: false,
-        })
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Decisions in the log: all of them at level debug; at level info, if asked for, some denials.
 
 use std::fmt::{self, Write};
+use std::hash::{BuildHasher, RandomState};
 use std::iter::zip;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
@@ -188,7 +189,11 @@ fn descriptor(entries: &[Entry<'_>]) -> String {
     text
 }
 
-/// Logs a sample of denied requests: the first of each second.
+/// The keys of which it is known that they were denied in a second.
+const MAX_KEYS: usize = 256;
+
+/// Logs a sample of denied requests: the first of each second. Half of them are the first of their key, so that a client
+/// that floods leaves lines to others.
 #[derive(Debug)]
 pub(super) struct DenialLog {
     per_second: u32,
@@ -197,13 +202,17 @@ pub(super) struct DenialLog {
     logged: AtomicU64,
     /// Denials suppressed since the last one that was logged.
     suppressed: AtomicU64,
+    /// Hashes of the last key at its place, and of the second.
+    keys: Box<[AtomicU64]>,
+    hasher: RandomState,
 }
 
 impl DenialLog {
     /// Logs up to `per_second` denials; 0: none.
     pub fn new(per_second: u32) -> DenialLog {
-        let (logged, suppressed) = Default::default();
-        DenialLog { per_second, start: Instant::now(), logged, suppressed }
+        let (logged, suppressed, hasher) = Default::default();
+        let keys = (0..MAX_KEYS).map(|_| AtomicU64::new(0)).collect();
+        DenialLog { per_second, start: Instant::now(), logged, suppressed, keys, hasher }
     }
 
     #[inline]
@@ -219,20 +228,31 @@ impl DenialLog {
             return;
         }
         let second = self.start.elapsed().as_secs();
-        let Some(suppressed) = self.pass(second) else { return };
         let denied = zip(answered.descriptors(), statuses).find(|(_, status)| status.over_limit);
-        if let Some(((matched, decided), _)) = denied {
+        let Some(((matched, decided), _)) = denied else { return };
+        let entries = matched.descriptor.entries;
+        let is_first = self.is_first(second, answered.request.domain, entries);
+        if let Some(suppressed) = self.pass(second, is_first) {
             let line = line(answered, matched, decided, key_prefix);
             write_line!(info, "request denied", &line, "over_limit", suppressed,);
         }
     }
 
+    /// Returns whether a denial is the first of its key in a second. A key may be forgotten, and is then the first again.
+    fn is_first(&self, second: u64, domain: &str, entries: &[Entry<'_>]) -> bool {
+        let hash = self.hasher.hash_one((second, domain, entries));
+        let last = &self.keys[hash as usize % MAX_KEYS];
+        // Most are not the first, and only read.
+        last.load(Relaxed) != hash && last.swap(hash, Relaxed) != hash
+    }
+
     /// Returns the number suppressed since the last that was logged; none if this one is to be suppressed.
-    fn pass(&self, second: u64) -> Option<u64> {
+    fn pass(&self, second: u64, is_first: bool) -> Option<u64> {
+        let most = if is_first { self.per_second } else { self.per_second / 2 };
         let first = second << 32;
         let counted = self.logged.fetch_update(Relaxed, Relaxed, |logged| {
             let logged = logged.max(first);
-            (logged - first < u64::from(self.per_second)).then_some(logged + 1)
+            (logged - first < u64::from(most)).then_some(logged + 1)
         });
         match counted {
             Ok(_) => Some(self.suppressed.swap(0, Relaxed)),
@@ -266,12 +286,28 @@ mod tests {
     #[test]
     fn a_number_per_second_passes() {
         let log = DenialLog::new(2);
-        let passed = |second| [(); 3].map(|()| log.pass(second));
+        let passed = |second| [(); 3].map(|()| log.pass(second, true));
         assert_eq!(passed(0), [Some(0), Some(0), None]);
         assert_eq!(passed(1), [Some(1), Some(0), None]);
         assert_eq!(passed(7), [Some(1), Some(0), None]);
         // Another thread may have read the clock before.
         assert_eq!(passed(6), [None; 3]);
         assert!(log.is_on() && !DenialLog::new(0).is_on());
+    }
+
+    #[test]
+    fn one_key_takes_half_of_the_lines_of_a_second() {
+        let log = DenialLog::new(4);
+        let passes = |second, user| {
+            let is_first = log.is_first(second, "d", &[("user", user)]);
+            log.pass(second, is_first).is_some()
+        };
+        for second in 0..3 {
+            assert_eq!([(); 4].map(|()| passes(second, "eve")), [true, true, false, false]);
+            assert_eq!(["ann", "bob", "cid"].map(|user| passes(second, user)), [true, true, false]);
+        }
+        // A single line is for the first.
+        let log = DenialLog::new(1);
+        assert_eq!([log.pass(0, false), log.pass(0, true)], [None, Some(1)]);
     }
 }

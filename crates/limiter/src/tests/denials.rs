@@ -42,7 +42,7 @@ fn entry(key: &str, value: &str) -> OwnedEntry {
 }
 
 #[test]
-fn a_denial_shows_the_first_descriptor_over_its_limit() {
+fn a_denial_shows_each_descriptor_over_its_limit() {
     let bench = bench(crate::Options::default());
     // Before anyone asks.
     assert!(send(&bench, &[&[("none", "x")]]));
@@ -66,6 +66,13 @@ fn a_denial_shows_the_first_descriptor_over_its_limit() {
         is_sampled: true,
     };
     assert_eq!(waiting(&mut sample), Some(wanted));
+    let other = sample.next().now_or_never().expect("the other descriptor");
+    assert_eq!((other.entries, other.is_sampled), (vec![entry("none", "x")], false));
+    // There is a bound, and the sample has one of each request.
+    assert!(send(&bench, &[&[("none", "x")]; 9]));
+    let shown = std::iter::from_fn(|| sample.next().now_or_never());
+    let is_sampled: Vec<bool> = shown.map(|denial| denial.is_sampled).collect();
+    assert_eq!(is_sampled, [true, false, false, false]);
 }
 
 #[test]
