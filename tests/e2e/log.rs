@@ -217,7 +217,8 @@ async fn denials_are_logged_if_asked_for_and_bounded() {
     assert!(denied[0].contains("INFO request denied domain=\"shop\" descriptor=\"user=ann\""));
     assert!(denied[0].ends_with(" suppressed=0"), "{denied:#?}");
     // A client that floods leaves lines to others.
-    let users = [["ann"; 30].as_slice(), &["bob", "bob"]].concat();
+    let mut users = vec!["ann"; 30];
+    users.extend(["bob"; 2]);
     let log = log_of(&[("WEIR__LOG__DENIALS", "2")], &users).await;
     assert!(log.contains("request denied domain=\"shop\" descriptor=\"user=bob\""), "{log}");
 }

@@ -1,7 +1,9 @@
 //! What one descriptor has counted, for operators: read and reset by the look-up of decisions, and described as JSON.
 //! Times in JSON are in milliseconds, rounded up.
 
+use std::iter::zip;
 use std::slice;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -12,7 +14,7 @@ use super::{Descriptor, Limiter, Request};
 use crate::controls::{ActiveView, Control};
 use weir_common::entry::OwnedEntry;
 use weir_limit::{
-    CountError, HoldLevels, KeyState, LeasedHits, Limit, LimitReading, Micros, SpanCount,
+    CountError, HoldLevels, KeyState, LeasedHits, Limit, LimitReading, Micros, Plan, SpanCount,
 };
 use weir_rules::{Rule, RuleDescription};
 use weir_store::{StateKey, States, StoreError};
@@ -25,6 +27,8 @@ pub struct Inspection<'s> {
     pub applied: Applied<'s>,
     /// The state of the key; none if nothing is counted: no rule matches, or the rule is unlimited.
     pub state: Option<Result<KeyState, StoreError>>,
+    /// What the policy `local` has counted for the key in place of a store that fails, and by which share of the plan.
+    pub local: Option<(Arc<Plan>, KeyState)>,
     /// The spans of the counts in `state`, in order.
     pub spans: Vec<Micros>,
 }
@@ -52,15 +56,18 @@ impl<S: States> Limiter<S> {
         let request = alone(domain, descriptor);
         let mut key_values: KeyValues<'_> = None;
         let lookup = look_up(active.into(), &request, &mut key_values).map_err(|(_, why)| why)?;
-        let state = match counted_key(domain, &lookup) {
+        let key = counted_key(domain, &lookup);
+        let state = match key {
             Some(key) => Some(self.store.read(key, spans, budget).await),
             None => None,
         };
+        let local = key.and_then(|key| self.store.read_local(key));
         Ok(Inspection {
             domain: domain.to_owned(),
             entries: OwnedEntry::copied(descriptor.entries.iter().copied()),
             applied: applied(&request, &lookup, &self.options.key_prefix),
             state,
+            local,
             spans: spans.to_vec(),
         })
     }
@@ -120,6 +127,9 @@ pub struct DescriptorState {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leased: Option<LeasedState>,
     pub log_len: Option<u64>,
+    /// What the replica that answers has counted by the policy `local`, of its share of each limit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub local: Vec<LimitState>,
 }
 
 /// A state as far as the store could be read.
@@ -217,6 +227,7 @@ impl Inspection<'_> {
         let failed = self.state.as_ref().and_then(|state| state.as_ref().err());
         let reading = |i: usize| state.and_then(|state| state.limits.get(i));
         let counts = state.map(|state| self.spans.iter().zip(&state.counts));
+        let local = self.local.iter().flat_map(|(plan, state)| zip(plan.limits(), &state.limits));
         let count = |(span, count): (&Micros, _)| self.counted_span(*span, count);
         ReadState {
             state: DescriptorState {
@@ -230,6 +241,7 @@ impl Inspection<'_> {
                 reservation: state.and_then(reservation_state),
                 leased: state.and_then(|state| state.leased).map(leased_state),
                 log_len: state.and_then(|state| state.log_len),
+                local: local.map(|(limit, reading)| limit_state(limit, Some(reading))).collect(),
             },
             counts: counts.map(|counts| counts.map(count).collect()),
             error: failed.map(ToString::to_string),

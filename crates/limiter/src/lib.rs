@@ -155,20 +155,15 @@ macro_rules! decide {
 impl<S: Store> Limiter<S> {
     /// Returns a limiter that counts in `store`.
     pub fn new(store: S, options: Options) -> Limiter<S> {
-        let denial_log = DenialLog::new(options.logged_denials);
-        let counts = LimiterCounts::new(options.max_series);
-        let denials = Denials::new(Arc::new(Redaction::new(Vec::new())));
-        let refund_log = Throttle::new(LOG_INTERVAL);
-        let unreadable_log = Throttles::new(LOG_INTERVAL);
         Limiter {
             store,
-            options,
-            counts,
-            denial_log,
-            denials,
+            counts: LimiterCounts::new(options.max_series),
+            denial_log: DenialLog::new(options.logged_denials),
+            denials: Denials::new(Arc::new(Redaction::new(Vec::new()))),
             top: None,
-            refund_log,
-            unreadable_log,
+            refund_log: Throttle::new(LOG_INTERVAL),
+            unreadable_log: Throttles::new(LOG_INTERVAL),
+            options,
         }
     }
 

@@ -142,11 +142,10 @@ fn hits(op: Op) -> i64 {
         Op::Undo(undo) => -i64::from(undo.hits),
         Op::UpTo(up_to) => up_to.most.into(),
         Op::Add { hits, .. } => hits.into(),
-        Op::Reservation(ReservationOp::Settle(hits) | ReservationOp::SettleKnown(hits)) => {
-            hits.into()
-        }
         Op::Reservation(ReservationOp::Cancel(hits)) => -i64::from(hits),
-        Op::Reservation(op) => op.reserve().map_or(0, |reserve| reserve.most.into()),
+        Op::Reservation(op) => {
+            op.reserve().map(|reserve| reserve.most).or(op.used()).unwrap_or(0).into()
+        }
     }
 }
 

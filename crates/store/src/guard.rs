@@ -5,6 +5,7 @@ mod policies;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use super::memory::MemoryStore;
 use super::{Answer, Answers, Batch, OnStoreFailure, StateKey, States, Store, StoreError};
 use weir_common::clock::{Clock, Monotonic};
 use weir_common::throttle::Throttle;
-use weir_limit::{KeyState, Micros, SECOND};
+use weir_limit::{KeyState, Micros, Plan, SECOND};
 
 /// How long the store must answer without a failure for an outage to be over.
 const QUIET: Micros = 10 * SECOND;
@@ -133,6 +134,12 @@ impl<S: States, C: Clock + Monotonic + Clone> States for Guard<S, C> {
         budget: Duration,
     ) -> Result<KeyState, StoreError> {
         self.inner.read(key, spans, budget).await
+    }
+
+    fn read_local(&self, key: StateKey<'_>) -> Option<(Arc<Plan>, KeyState)> {
+        let (local, plan) = (self.local.load_full()?, self.share(key.plan));
+        let state = local.read_now(StateKey { plan: &plan, ..key }, &[]);
+        state.limits.iter().any(|limit| limit.used > 0).then_some((plan, state))
     }
 
     /// Resets the local count of an outage too, also if the inner store fails.

@@ -40,6 +40,12 @@ pub trait States: Store {
         budget: Duration,
     ) -> impl Future<Output = Result<KeyState, StoreError>> + Send;
 
+    /// Returns what the policy `local` has counted for a key in place of a store that fails, and the share of the plan by
+    /// which it counts; none if it has counted nothing.
+    fn read_local(&self, _key: StateKey<'_>) -> Option<(Arc<Plan>, KeyState)> {
+        None
+    }
+
     /// Deletes a key's state, whatever it is: the next charge starts over. What ids have reserved can be settled, and
     /// returns nothing: the time of the reset is kept until that has lapsed. Hits in flight of a concurrency limit are
     /// no longer counted. Ends within `budget`.
@@ -63,6 +69,10 @@ impl<S: States> States for Arc<S> {
         budget: Duration,
     ) -> impl Future<Output = Result<KeyState, StoreError>> + Send {
         (**self).read(key, spans, budget)
+    }
+
+    fn read_local(&self, key: StateKey<'_>) -> Option<(Arc<Plan>, KeyState)> {
+        (**self).read_local(key)
     }
 
     fn reset(

@@ -168,7 +168,8 @@ fn print_key(
 }
 
 pub(crate) fn print_counted(state: &DescriptorState, out: &mut dyn Write) -> io::Result<()> {
-    state.limits.iter().try_for_each(|limit| line(out, &limit_line(limit)))?;
+    state.limits.iter().try_for_each(|limit| line(out, &limit_line("state: ", limit)))?;
+    print_local(state, out)?;
     if let Some(holds) = state.holds.as_ref().filter(|holds| holds.hits > 0) {
         let ids = holds.ids.map(|ids| format!(" under {}", counted(ids, "id"))).unwrap_or_default();
         let (hits, expires) = (counted(holds.hits, "hit"), rounded(holds.expires_ms));
@@ -193,7 +194,12 @@ pub(crate) fn print_counted(state: &DescriptorState, out: &mut dyn Write) -> io:
     }
 }
 
-fn limit_line(limit: &LimitState) -> String {
+/// Prints what a failure policy has counted in place of the store.
+pub(crate) fn print_local(state: &DescriptorState, out: &mut dyn Write) -> io::Result<()> {
+    state.local.iter().try_for_each(|limit| line(out, &limit_line("by policy local:", limit)))
+}
+
+fn limit_line(label: &str, limit: &LimitState) -> String {
     let name = describe::part(", named ", &limit.name);
     let (used, left) = (limit.used.unwrap_or(0), limit.remaining.unwrap_or(0));
     let reset = match limit.reset_ms {
@@ -202,7 +208,7 @@ fn limit_line(limit: &LimitState) -> String {
     };
     let retry = limit.retry_ms.map(|wait| format!(", admits the next hit in {}", rounded(wait)));
     let retry = retry.unwrap_or_default();
-    format!("  state:  {}{name}: {used} used, {left} left{reset}{retry}", limit.text)
+    format!("  {label} {}{name}: {used} used, {left} left{reset}{retry}", limit.text)
 }
 
 #[cfg(test)]
@@ -232,6 +238,10 @@ mod tests {
                   "shadow_mode": false, "used": 0, "remaining": 9, "reset_ms": 0, "retry_ms": null },
             ],
             "holds": { "ids": 2, "hits": 3, "expires_ms": 500 }, "log_len": 7,
+            "local": [
+                { "name": "daily", "algorithm": "fixed_window", "n": 3, "text": "3 per day",
+                  "shadow_mode": false, "used": 1, "remaining": 2, "reset_ms": 0, "retry_ms": null },
+            ],
         });
         let mut out = Vec::new();
         print_state(&serde_json::from_value(state).unwrap(), 0, &mut out).unwrap();
@@ -242,6 +252,7 @@ shop: user=ann\\u001b
   control: block-1 blocks it for 10m, by ann
   state:  5 per minute: 5 used, 0 left, resets in 31s, admits the next hit in 31s
   state:  9 per day, named daily: 0 used, 9 left
+  by policy local: 3 per day, named daily: 1 used, 2 left
   holds:  3 hits in flight under 2 ids; the first expires in 500ms
   log:    7 entries
 ";

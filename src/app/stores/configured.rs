@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_common::clock::SystemClock;
-use weir_limit::{KeyState, Micros};
+use weir_limit::{KeyState, Micros, Plan};
 use weir_store::disk::DiskStore;
 use weir_store::guard::Guard;
 use weir_store::local::Local;
@@ -80,6 +80,10 @@ impl States for ConfiguredStore {
         budget: Duration,
     ) -> Result<KeyState, StoreError> {
         dispatch!(self, store => store.read(key, spans, budget).await)
+    }
+
+    fn read_local(&self, key: StateKey<'_>) -> Option<(Arc<Plan>, KeyState)> {
+        dispatch!(self, store => store.read_local(key))
     }
 
     async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {

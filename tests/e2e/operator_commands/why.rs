@@ -128,6 +128,8 @@ async fn what_a_failure_policy_denied_names_it() {
         }
         let out = good(&weir, "why -d shop user=ann");
         out.contains(" denied by user: 2 per year, by policy local, as the store failed; retry in ")
+            && out.contains("  by policy local: 2 per year: ")
+            && out.contains(" used, 0 left")
     })
     .await;
     redis.go_on();

@@ -186,6 +186,27 @@ async fn a_failing_store_is_shown_as_such() {
     assert_eq!(failed.err(), Some(ResetError::Store(StoreError::TimedOut)));
 }
 
+#[tokio::test]
+async fn what_a_policy_counts_locally_is_shown_beside_a_store_that_fails() {
+    let bench = Bench::new(RULES);
+    let clock = bench.clock.clone();
+    let store = Fake::new(MemoryStore::new(clock.clone(), 10));
+    store.fail(|_| Some(StoreError::TimedOut));
+    let options = GuardOptions { on_failure: OnStoreFailure::Local, replicas: 2, max_keys: 10 };
+    let limiter = Limiter::new(Guard::new(store, clock, options), crate::Options::default());
+    let descriptors = [Descriptor { entries: &[("a", "x")], ..Default::default() }];
+    let request = Request { domain: "d", descriptors: &descriptors, ..Request::default() };
+    let decided = limiter.decide(Some(&bench.rules), &request, BUDGET, &mut Holds::default()).await;
+    assert!(!decided.unwrap().over_limit);
+    let read = limiter.inspect(&bench.rules, "d", &descriptors[0], &[], BUDGET).await;
+    let ReadState { state, error, .. } = read.unwrap().describe();
+    assert_eq!(error.as_deref(), Some("the store did not answer in time"));
+    let shown = |limit: &LimitState| (limit.text.clone(), limit.used, limit.remaining);
+    let local: Vec<_> = state.local.iter().map(shown).collect();
+    let exact = "3 per 10 minutes, sliding_log".to_owned();
+    assert_eq!(local, [("2 per minute".to_owned(), Some(1), Some(1)), (exact, Some(1), Some(2))]);
+}
+
 /// Handlers of HTTP need futures that may move between threads.
 #[test]
 fn inspecting_may_move_between_threads() {

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use crate::describe;
 use crate::print::{entries, line};
-use crate::state::print_counted;
+use crate::state::{print_counted, print_local};
 use weir_common::clock::{Clock, WallClock};
 use weir_limiter::ReadState;
 use weir_limiter::explain::{
@@ -31,8 +31,9 @@ pub(crate) fn print(explained: &Explained<LiveDescriptor>, out: &mut dyn Write) 
         }
         print_result(descriptor, out)?;
         match state {
-            Some(ReadState { error: Some(error), .. }) => {
+            Some(ReadState { error: Some(error), state, .. }) => {
                 line(out, &format!("  state:  unknown: {error}"))?;
+                print_local(state, out)?;
             }
             Some(ReadState { state, .. }) => print_counted(state, out)?,
             None => {}

@@ -38,6 +38,26 @@ async fn the_local_policy_limits_by_the_share_and_starts_empty() {
 }
 
 #[tokio::test]
+async fn what_is_counted_locally_can_be_read_until_the_outage_is_over() {
+    let (guard, clock) = guarded(OnStoreFailure::Local, 2);
+    let plan = plan(10, Unit::Hour);
+    let read = |value| {
+        let key = Key { domain: "d", entries: &[("key", value)] };
+        let local = guard.read_local(StateKey { key, plan: &plan, together: false, id: None });
+        local.map(|(share, state)| (share.limits()[0].requests_per_unit, state.limits[0].used))
+    };
+    take(&guard, "d", "a", &plan, 1).await;
+    assert_eq!(read("a"), None);
+    down(&guard);
+    take(&guard, "d", "a", &plan, 3).await;
+    assert_eq!((read("a"), read("b")), (Some((5, 3)), None));
+    up(&guard);
+    clock.advance(QUIET);
+    take(&guard, "d", "a", &plan, 1).await;
+    assert_eq!(read("a"), None);
+}
+
+#[tokio::test]
 async fn nothing_is_undone_locally() {
     let (guard, _) = guarded(OnStoreFailure::Local, 1);
     let (plan, entries) = (plan(5, Unit::Hour), [("key", "a")]);
