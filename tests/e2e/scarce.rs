@@ -1,7 +1,11 @@
-//! Limits of the system, and settings beyond all bounds: errors at the start, no panics.
+//! Limits of the system, and settings beyond all bounds: errors, no panics.
 
+use std::fs;
 use std::net::UdpSocket;
 
+use serde_json::json;
+
+use crate::support::control_api::{ControlApi, of_user};
 use crate::support::http;
 use crate::support::wait_for;
 use crate::support::weir::{Setup, serving};
@@ -49,6 +53,26 @@ fn threads_whose_stacks_do_not_fit_are_an_error_at_the_start() {
 fn descriptors_that_do_not_suffice_are_an_error_at_the_start() {
     let said = error(setup().max_files(20).env("WEIR__RUNTIME__THREADS", "2"), 1);
     assert!(said.contains("Too many open files"), "{said}");
+}
+
+/// A limit of the size of files is like a full disk: a write ends in the middle.
+#[test]
+fn controls_that_do_not_fit_on_the_disk_are_not_kept_and_the_file_stays_whole() {
+    let setup = with_rules().max_file_size(2);
+    let file = setup.path("controls.json");
+    let weir = setup.env("WEIR__CONTROLS__FILE", &file).start();
+    let (api, metric) = (ControlApi::new(&weir), "weir_controls_unkept");
+    let put = |user: &str, reason: &str| {
+        let block = json!({ "action": "block", "for": "forever", "reason": reason });
+        api.put_good(user, &of_user(user, &block))
+    };
+    assert_eq!(put("ann", "")["kept"], true);
+    let whole = fs::read(&file).unwrap();
+    let because = put("bob", &"x".repeat(900))["not_kept_because"].to_string();
+    assert!(because.contains("controls.json cannot be written: File too large"), "{because}");
+    assert_eq!((fs::read(&file).unwrap(), weir.metric(metric)), (whole, 1));
+    let (_, deleted) = api.delete("/v1/controls/bob");
+    assert_eq!((&deleted["kept"], weir.metric(metric)), (&json!(true), 0));
 }
 
 /// Settings that threads add to the current time.

@@ -102,6 +102,12 @@ impl Setup {
         self
     }
 
+    /// Limits the size of files, in 512 bytes. Beyond it writes fail, and end no process.
+    pub fn max_file_size(mut self, blocks: usize) -> Setup {
+        self.limit = Some(format!("-f {blocks} && trap '' XFSZ"));
+        self
+    }
+
     /// Runs another build of the binary.
     pub fn build(mut self, program: PathBuf) -> Setup {
         self.program = program;
