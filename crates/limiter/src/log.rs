@@ -188,11 +188,11 @@ fn descriptor(entries: &[Entry<'_>]) -> String {
     text
 }
 
-/// The keys of which it is known that they were denied in a second.
+/// How many keys are known to have been denied in a second.
 const MAX_KEYS: usize = 256;
 
-/// Logs a sample of denied requests: the first of each second. Half of them are the first of their key, so that a client
-/// that floods leaves lines to others.
+/// Logs a sample of denied requests: the first of each second. Half of the lines are only for keys that are denied for
+/// the first time in the second, so that a client that floods leaves lines to others.
 #[derive(Debug)]
 pub(super) struct DenialLog {
     per_second: u32,
@@ -237,7 +237,7 @@ impl DenialLog {
         }
     }
 
-    /// Returns whether a denial is the first of its key in a second. A key may be forgotten, and is then the first again.
+    /// Returns whether a denial is the first of its key in a second, as far as is known.
     fn is_first(&self, second: u64, domain: &str, entries: &[Entry<'_>]) -> bool {
         let hash = self.hasher.hash_one((second, domain, entries));
         let last = &self.keys[hash as usize % MAX_KEYS];

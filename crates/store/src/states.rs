@@ -40,8 +40,8 @@ pub trait States: Store {
         budget: Duration,
     ) -> impl Future<Output = Result<KeyState, StoreError>> + Send;
 
-    /// Returns what the policy `local` has counted for a key in place of a store that fails, and the share of the plan by
-    /// which it counts; none if it has counted nothing.
+    /// Returns what the policy `local` has counted for a key in place of a store that fails, and its share of the plan;
+    /// none if it has counted nothing.
     fn read_local(&self, _key: StateKey<'_>) -> Option<(Arc<Plan>, KeyState)> {
         None
     }
