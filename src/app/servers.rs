@@ -12,14 +12,15 @@ use super::listeners::{Opening, Serving};
 use crate::health::Health;
 use crate::http;
 use crate::http::clients::{self, Json, JsonOptions};
-use crate::http::operators::{self, DebugPages, History, Sources};
+use crate::http::operators::{self, DebugPages, History};
 use crate::net::{ConnectionHandle, ListenerMetrics, Stream, Workers};
 use crate::proto::DESCRIPTORS;
 use crate::proto::weir::budget::v1::budget_service_server::BudgetServiceServer;
 use crate::rls::grpc::{Grpc, GrpcStats, ReadScheduler};
 use crate::rls::service::{BudgetService, HealthService, RateLimit};
 use crate::trace::Ends;
-use weir_common::threads::{self, Failures};
+use weir_common::metrics::Histogram;
+use weir_common::threads;
 use weir_store::{Operations, Store};
 
 /// Connections to the listener for Prometheus; a few servers scrape it.
@@ -55,12 +56,14 @@ impl App {
             access: self.access.clone(),
         };
         let json = Json::start(self.json_rate_limit, options, connect)?;
-        self.metrics.add(json.stats.clone());
+        let json_stats = json.stats.clone();
+        self.metrics.add(json_stats.clone());
         let max_scrapers = self.shares.debug.min(MAX_METRICS_CONNECTIONS);
         let prometheus = self.prometheus.map(|(bound, path)| {
             let scrapers = bound.connections(max_scrapers, &listeners);
             (bound, path, scrapers)
         });
+        let resp_stats = self.resp.as_ref().map(|resp| resp.resp.stats.clone());
         let resp = self.resp.map(|resp| {
             self.metrics.add(resp.resp.stats.clone());
             let connections = resp.bound.connections(self.shares.resp, &listeners);
@@ -69,7 +72,20 @@ impl App {
         });
         let pages = http::MetricsPages::new(self.metrics, self.reference_page);
         let sources = Arc::new(self.sources);
-        let history = record(sources.clone(), grpc_stats, &self.thread_failures, closed)?;
+        let durations = move || {
+            let mut sum = Histogram::default().snapshot();
+            let resp = resp_stats.iter().map(|stats| &stats.decisions);
+            let all = grpc_stats.decisions().into_iter().chain(json_stats.decisions()).chain(resp);
+            all.for_each(|times| sum.add(&times.snapshot()));
+            sum
+        };
+        let history = Arc::new(History::default());
+        let recorded = (history.clone(), sources.clone(), durations, closed.clone());
+        let failures = &self.thread_failures;
+        threads::start_background_without_sockets("weir-history", failures, move || {
+            let (history, sources, durations, closed) = recorded.clone();
+            async move { operators::record(&history, &sources, &durations, closed).await }
+        })?;
         let v1 = operators::v1(sources.clone(), self.access.clone(), history, limits.timeout);
         let (metrics, health) = (pages.clone(), sources.health.clone());
         let (log_levels, access) = (self.log_levels, self.access);
@@ -128,23 +144,6 @@ impl App {
         })?;
         Ok((workers, stats))
     }
-}
-
-/// Starts the thread that records the history, until `closed` becomes true.
-fn record<S: Store + Operations + 'static>(
-    sources: Arc<Sources<S>>,
-    calls: Arc<GrpcStats>,
-    failures: &Failures,
-    closed: &watch::Receiver<bool>,
-) -> anyhow::Result<Arc<History>> {
-    let history = Arc::new(History::default());
-    let (recorded, closed) = (history.clone(), closed.clone());
-    threads::start_background_without_sockets("weir-history", failures, move || {
-        let (history, sources) = (recorded.clone(), sources.clone());
-        let (calls, closed) = (calls.clone(), closed.clone());
-        async move { operators::record(&history, &sources, &calls, closed).await }
-    })?;
-    Ok(history)
 }
 
 /// Budgets, health and reflection, which gRPC serves besides the API.

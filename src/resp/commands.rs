@@ -6,6 +6,7 @@ mod reduce;
 mod throttle;
 
 use std::net::SocketAddr;
+use std::time::Instant;
 
 use self::reduce::Reduce;
 use super::Resp;
@@ -51,6 +52,7 @@ impl Command {
         replies: &mut Replies,
     ) {
         resp.stats.count(self);
+        let started = Instant::now();
         let replied = match self {
             Command::Check => check::check(resp, arguments, replies).await,
             Command::CheckAll => check::check_all(resp, arguments, replies).await,
@@ -68,6 +70,9 @@ impl Command {
                 resp.rate_limit.count_unreadable(client, &error);
             }
             replies.error(&error.to_string());
+        }
+        if self != Command::Count {
+            resp.stats.decisions.record(started.elapsed().as_micros() as u64);
         }
     }
 }

@@ -1,11 +1,15 @@
 //! The metrics of the listener for Redis clients.
 
 use super::commands::Command;
-use weir_common::metrics::{Counter, MetricFamily, MetricSink, MetricSource, SampleValue};
+use weir_common::metrics::{
+    Counter, Histogram, MetricFamily, MetricSink, MetricSource, SampleValue,
+};
 
 #[derive(Debug, Default)]
 pub struct RespStats {
     commands: [Counter; Command::ALL.len()],
+    /// The latencies of all commands but WEIR.COUNT.
+    pub decisions: Histogram,
     pub(super) protocol_errors: Counter,
     pub(super) wrong_passwords: Counter,
     pub(super) memory_refusals: Counter,
@@ -13,6 +17,11 @@ pub struct RespStats {
 
 const COMMANDS: MetricFamily =
     MetricFamily::counter("resp_commands", "Commands of Redis clients, by command", &["command"]);
+const DURATION: MetricFamily = MetricFamily::histogram(
+    "resp_decision_duration_seconds",
+    "Time from reading a command of a Redis client to its reply, except weir.count",
+    &[],
+);
 const PROTOCOL_ERRORS: MetricFamily = MetricFamily::counter(
     "resp_protocol_errors",
     "Connections of Redis clients closed because of invalid or too large requests",
@@ -43,6 +52,7 @@ impl MetricSource for RespStats {
         for (command, counter) in Command::ALL.iter().zip(&self.commands) {
             sink.sample(&[("command", command.label())], SampleValue::Counter(counter.get()));
         }
+        sink.histogram(DURATION, &self.decisions.snapshot());
         sink.counter(PROTOCOL_ERRORS, self.protocol_errors.get());
         sink.counter(WRONG_PASSWORDS, self.wrong_passwords.get());
         sink.counter(MEMORY_REFUSALS, self.memory_refusals.get());

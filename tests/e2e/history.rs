@@ -1,11 +1,15 @@
 //! `/v1/history`: what was before someone looks. Every answer is checked against docs/reference/openapi.json.
 
 use serde_json::{Value, json};
+use weir::proto::weir::budget::v1 as pb;
+use weir::proto::weir::budget::v1::budget_service_client::BudgetServiceClient;
 
-use crate::support::api::{ask, request};
+use crate::resp;
+use crate::support::api::{ask, channel, request};
 use crate::support::control_api::ControlApi;
+use crate::support::redis::Client;
 use crate::support::weir::serving;
-use crate::support::{wait_for, wait_until};
+use crate::support::{http, wait_for, wait_until};
 
 const RULES: &str = "\
 domain: shop
@@ -108,6 +112,38 @@ async fn one_who_looks_later_sees_what_was_counted_and_what_has_happened() {
     let hour = api.good("/v1/history");
     assert_eq!(hour["step_seconds"], 10);
     assert_eq!(hour["series"]["errors"].as_array().unwrap().len(), 360);
+}
+
+/// Calls of `ShouldRateLimit` are in the first test.
+#[tokio::test(flavor = "multi_thread")]
+async fn decisions_are_timed_whatever_their_protocol() {
+    let mut weir = serving(RULES).env("WEIR__RESP__ADDRESS", "127.0.0.1:0").start();
+    let mut redis_client = Client::connect(resp::address(&mut weir).port()).unwrap();
+    let mut budgets = BudgetServiceClient::new(channel(weir.grpc).await);
+    let api = ControlApi::new(&weir);
+    let timed = || {
+        let history = api.good("/v1/history?step=1s");
+        let p99 = history["series"]["p99_ms"].as_array().unwrap();
+        p99.iter().filter(|ms| ms.is_number()).count()
+    };
+    let body = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"ann"}]}]}"#;
+    let entry = pb::Entry { key: "user".into(), value: "ann".into() };
+    let descriptors = vec![pb::Descriptor { entries: vec![entry] }];
+    let reserve =
+        pb::ReserveRequest { domain: "shop".into(), descriptors, amount: 1, ..Default::default() };
+    for protocol in ["/json", "/v1/budget/reserve", "Reserve", "WEIR.CHECK"] {
+        let before = timed();
+        match protocol {
+            "Reserve" => drop(budgets.reserve(reserve.clone()).await.unwrap()),
+            "WEIR.CHECK" => {
+                redis_client.send(&["WEIR.CHECK", "shop", "1", "user", "ann"]).unwrap();
+            }
+            path => drop(http::post(weir.http, path, body)),
+        }
+        // Only then the next: each is in a second of its own.
+        wait_for(protocol, || (timed() > before).then_some(()));
+    }
+    assert_eq!(weir.metric("weir_resp_decision_duration_seconds_count"), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -40,7 +40,7 @@ fn setup(redis: Option<&Server>) -> Setup {
 }
 
 /// Returns the address of the listener.
-fn address(weir: &mut Weir) -> SocketAddr {
+pub(crate) fn address(weir: &mut Weir) -> SocketAddr {
     let rest = weir.until_said("Listening for RESP on '").expect("weir runs");
     rest.split('\'').next().unwrap_or_default().parse().expect("an address")
 }

@@ -65,7 +65,7 @@ pub struct Options {
     pub shadow_mode: bool,
     /// Every descriptor counts as a quota.
     pub quota_mode: bool,
-    /// The fraction of a limit above which hits count as near it.
+    /// The fraction of what a limit can allow at once above which hits count as near it.
     pub near_limit_ratio: f32,
     /// The maximum number of descriptors in a request.
     pub max_descriptors: usize,

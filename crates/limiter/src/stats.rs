@@ -53,7 +53,7 @@ impl<'a> CountedHits<'a> {
         self.decision.allowed && self.decision.would_deny > 0
     }
 
-    /// The hits beyond the n of the limit that decided, admitted or not.
+    /// The hits beyond the capacity of the limit that decided, admitted or not.
     pub fn beyond(&self) -> u64 {
         let before = self.decision.used_before;
         before.saturating_add(self.hits).saturating_sub(before.max(self.limit.capacity()))

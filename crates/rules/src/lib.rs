@@ -98,7 +98,7 @@ pub struct Options {
     pub lint: bool,
     /// Whether `shadow_mode` in `rate_limit` is an error, not a warning: it has no effect there, so the limit denies.
     pub rejects_ignored_shadow_mode: bool,
-    /// The part of n from which on decisions tell that a limit is near it; none if they need not.
+    /// The part of a limit's capacity from which on decisions tell that a limit is near it; none if they need not.
     pub near_limit_ratio: Option<f32>,
     /// Whether fixed windows of a month are those of the calendar, in UTC, unless a rule says otherwise.
     pub calendar_months: bool,

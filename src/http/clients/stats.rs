@@ -7,14 +7,8 @@ use weir_common::metrics::{Histogram, MetricFamily, MetricSink, MetricSource, Sa
 use weir_common::spans::TraceIds;
 
 /// The latencies of each method, in the order of `Method`.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct JsonStats([Histogram; 1 + Method::BUDGET.len()]);
-
-/// The bounds of latencies, in microseconds.
-const LATENCY_BOUNDS: &[u64] = &[
-    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
-    1_000_000, 10_000_000,
-];
 
 const REQUESTS: MetricFamily =
     MetricFamily::counter("json_requests", "Requests to /json that were answered", &[]);
@@ -29,14 +23,13 @@ const BUDGET_DURATION: MetricFamily = MetricFamily::histogram(
     &["path"],
 );
 
-impl Default for JsonStats {
-    fn default() -> JsonStats {
-        let latencies = |_| Histogram::new(LATENCY_BOUNDS, 1e6).with_exemplars();
-        JsonStats(std::array::from_fn(latencies))
-    }
-}
-
 impl JsonStats {
+    /// The latencies of the methods that decide: `ShouldRateLimit` and `Reserve`.
+    pub fn decisions(&self) -> [&Histogram; 2] {
+        let [decide, reserve, ..] = &self.0;
+        [decide, reserve]
+    }
+
     pub(super) fn record(&self, method: Method, duration: Duration, ids: Option<TraceIds>) {
         let durations = &self.0[method as usize];
         let micros = duration.as_micros() as u64;

@@ -74,7 +74,7 @@ struct Sample<'a, R> {
     rules: &'a R,
     /// Whether the settings let every request pass.
     is_shadow: bool,
-    /// The durations of all requests of `ShouldRateLimit`, in seconds.
+    /// The durations of all decisions, in seconds.
     durations: &'a HistogramSnapshot,
 }
 

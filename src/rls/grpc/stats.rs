@@ -5,17 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use weir_common::metrics::{
-    Counter, Histogram, HistogramSnapshot, MetricFamily, MetricSink, MetricSource, SampleValue,
-    UNKNOWN_METHOD,
+    Counter, Histogram, MetricFamily, MetricSink, MetricSource, SampleValue, UNKNOWN_METHOD,
 };
 use weir_common::named_enum;
 use weir_common::throttle::Throttles;
-
-/// The bounds of latencies, in microseconds.
-const LATENCY_BOUNDS: &[u64] = &[
-    50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
-    1_000_000, 2_500_000, 5_000_000, 10_000_000,
-];
 
 const REQUESTS: MetricFamily =
     MetricFamily::counter("grpc_requests", "gRPC requests answered, by method", &["method"]);
@@ -86,10 +79,9 @@ impl OtherMethod {
 
 impl Default for GrpcStats {
     fn default() -> GrpcStats {
-        let latencies = || Histogram::new(LATENCY_BOUNDS, 1e6);
         GrpcStats {
-            should_rate_limit: latencies().with_exemplars(),
-            unary: std::array::from_fn(|_| latencies()),
+            should_rate_limit: Histogram::default(),
+            unary: Default::default(),
             streams: std::array::from_fn(|_| AtomicU64::new(0)),
             unknown: AtomicU64::new(0),
             refused: Default::default(),
@@ -99,9 +91,10 @@ impl Default for GrpcStats {
 }
 
 impl GrpcStats {
-    /// Returns how long calls of `ShouldRateLimit` took, in seconds.
-    pub fn should_rate_limit(&self) -> HistogramSnapshot {
-        self.should_rate_limit.snapshot()
+    /// The latencies of the methods that decide: `ShouldRateLimit` and `Reserve`.
+    pub fn decisions(&self) -> [&Histogram; 2] {
+        let [_, _, reserve, ..] = &self.unary;
+        [&self.should_rate_limit, reserve]
     }
 
     /// Counts what is refused, and logs what the client sent.

@@ -14,7 +14,7 @@ use weir_telemetry::{otlp, statsd};
 group! {
     /// Metrics.
     MetricsSettings {
-        /// The fraction of a limit above which hits count as near the limit.
+        /// The fraction of a limit's burst, or else of its number, above which hits count as near the limit.
         near_limit_ratio: Ratio = "0.8";
         /// Series of each metric. All others are one, with the labels `other`.
         max_series: Int<usize, 1, 1_000_000> = "10_000";

@@ -62,3 +62,31 @@ fn a_key_shows_what_applies_what_is_used_and_its_controls() {
     }
     page.check();
 }
+
+/// A burst may be far below the rate, and a rule in shadow mode denies nothing.
+#[test]
+fn bars_end_at_the_burst_and_what_only_would_be_denied_is_not_shown_as_denied() {
+    const BURSTS: &str = "\
+domain: shop
+descriptors:
+  - { key: path, rate_limit: { rate: 300/h, burst: 2 } }
+  - { key: upload, rate_limit: { algorithm: concurrency, requests_per_unit: 4 } }
+  - { key: trial, shadow_mode: true, rate_limit: { rate: 1/h } }
+";
+    let Some(mut page) = Page::open(serving(BURSTS).start(), DESK) else { return };
+    page.wait_until_live();
+    for _ in 0..3 {
+        decide(&page.weir, "path", "/login");
+        decide(&page.weir, "trial", "x");
+    }
+    page.wait_for("document.querySelectorAll('#rule-rows path.denied').length == 1");
+    page.wait_for("document.querySelectorAll('#rule-rows path.would').length == 1");
+    page.go("#/key?domain=shop&descriptor=path%3D%2Flogin");
+    page.wait_for("document.querySelector('#key-limit-rows .bar i')?.style.width == '100%'");
+    page.go("#/key?domain=shop&descriptor=upload%3Dx");
+    page.wait_for(
+        "document.querySelector('#key-facts').textContent.includes('4 at once, concurrency')",
+    );
+    assert_eq!(page.text("#key-state-note"), "");
+    page.check();
+}

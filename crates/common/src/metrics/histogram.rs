@@ -6,6 +6,12 @@ use parking_lot::Mutex;
 
 use crate::spans::TraceIds;
 
+/// The bounds of latencies, in microseconds.
+const LATENCY_BOUNDS: &[u64] = &[
+    50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
+    1_000_000, 2_500_000, 5_000_000, 10_000_000,
+];
+
 #[derive(Debug)]
 pub struct Histogram {
     /// The upper bounds of all buckets but the last, in ascending order.
@@ -31,7 +37,7 @@ pub struct Exemplar {
 }
 
 /// A copy of a [`Histogram`] in the unit of its metric.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct HistogramSnapshot {
     /// The upper bounds of all buckets but the last, in ascending order.
     pub bounds: Vec<f64>,
@@ -40,6 +46,13 @@ pub struct HistogramSnapshot {
     pub sum: f64,
     /// The exemplars, at most one for each bucket.
     pub exemplars: Vec<Exemplar>,
+}
+
+impl Default for Histogram {
+    /// Creates an empty histogram of latencies, in microseconds and shown in seconds, with room for exemplars.
+    fn default() -> Histogram {
+        Histogram::new(LATENCY_BOUNDS, 1e6).with_exemplars()
+    }
 }
 
 impl Histogram {

@@ -16,7 +16,7 @@ use crate::http::operators::control_changes::ControlChanges;
 use crate::http::operators::problems::{Problem, cause, problems};
 use crate::http::operators::store_state::StoreState;
 use crate::http::operators::store_watch::Moment;
-use crate::rls::grpc::GrpcStats;
+use weir_common::metrics::HistogramSnapshot;
 use weir_limit::{Micros, SECOND};
 use weir_limiter::LimiterCounts;
 use weir_rules::RuleSet;
@@ -28,24 +28,24 @@ const MARGIN: Micros = 20_000;
 /// The least time between two looks at changed controls: there may be thousands.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Records until `closed` becomes true.
+/// Records until `closed` becomes true. `durations` returns how long decisions took since the start.
 pub async fn record<S: Store + Operations + 'static>(
     history: &History,
     sources: &Sources<S>,
-    calls: &GrpcStats,
+    durations: &(dyn Fn() -> HistogramSnapshot + Sync),
     mut closed: watch::Receiver<bool>,
 ) {
     tokio::select! {
         // A sender that is gone means that the process ends.
         _ = closed.wait_for(|closed| *closed) => {}
-        () = Recorder { history, sources, calls, rules: Weak::new(), denied: 0 }.run() => {}
+        () = Recorder { history, sources, durations, rules: Weak::new(), denied: 0 }.run() => {}
     }
 }
 
 struct Recorder<'a, S> {
     history: &'a History,
     sources: &'a Sources<S>,
-    calls: &'a GrpcStats,
+    durations: &'a (dyn Fn() -> HistogramSnapshot + Sync),
     /// The rules that were sampled last, which it does not keep in memory.
     rules: Weak<RuleSet>,
     /// The denied requests, until the last that was recorded.
@@ -115,7 +115,7 @@ impl<S: Store + Operations> Recorder<'_, S> {
             all: all(limiter.counts()),
             rules: set,
             is_shadow: limiter.is_shadow(),
-            durations: &self.calls.should_rate_limit(),
+            durations: &(self.durations)(),
         });
     }
 }

@@ -52,9 +52,9 @@ function addEvent(badge, ...texts) {
   changes.add(changeRow(serverNow(), undefined, badge, ...texts));
 }
 
-function denialRow({ at, number: id, domain, entries, cut, rule, limit, control, retry_ms: retry, suppressed: hidden }) {
+function denialRow({ at, number: id, domain, entries, cut, rule, limit, control, retry_ms: retry, suppressed: hidden, policy }) {
   const why = control && !limit ? `blocked by ${shortened(control)}` : limit ? `over ${shortened(limit)}` : 'over its limit';
-  const notes = [why, rule && shortened(rule), retry === null ? '' : `retry in ${duration(retry)}`, hidden ? `${number(hidden)} not shown before it` : ''];
+  const notes = [why, rule && `rule ${shortened(rule)}`, policy && `by policy ${policy}`, retry === null ? '' : `retry in ${duration(retry)}`, hidden ? `${number(hidden)} not shown before it` : ''];
   const texts = [keyLink(domain, { entries, cut }), make('span', 'note', notes.filter(Boolean).join(', '))];
   const time = Date.parse(at);
   return { at: time, number: id, domain, entries, cut, rule, element: eventElement(time, null, texts) };

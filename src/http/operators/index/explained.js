@@ -58,7 +58,7 @@ function showLimits(state, rule) {
   show(byId('key-limits'), state !== null && !state.error);
   setText(byId('key-state-error'), state?.error ? `The store could not be read: ${shortened(state.error, 200, 50)}.` : '');
   const notes = [];
-  if (state?.holds) notes.push(`${counted(state.holds.hits, 'hit')} in flight; the oldest expires in ${duration(state.holds.expires_ms)}.`);
+  if (state?.holds?.hits) notes.push(`${counted(state.holds.hits, 'hit')} in flight; the oldest expires in ${duration(state.holds.expires_ms)}.`);
   if (state?.log_len) notes.push(`Its log has ${number(state.log_len)} ${state.log_len === 1 ? 'entry' : 'entries'}${state.log_len > MAX_LOG_READ ? ': it is read again only when you ask' : ''}.`);
   setText(byId('key-state-note'), notes.join(' '));
   if (!state || state.error) return;
@@ -78,7 +78,9 @@ function showLimits(state, rule) {
     setText(usedCell, used === null ? '–' : number(used));
     setText(left, remaining === null ? '–' : number(remaining));
     setText(resetCell, resets === null || resets === 0 ? '–' : duration(resets));
-    fill.style.width = `${Math.min(100, (100 * (used ?? 0)) / Math.max(n, 1))}%`;
+    // Of what the limit can allow at once: a burst may be below its n, or above.
+    const capacity = remaining === null ? n : (used ?? 0) + remaining;
+    fill.style.width = `${Math.min(100, (100 * (used ?? 0)) / Math.max(capacity, 1))}%`;
     row.className = remaining === 0 ? 'limited' : '';
   });
 }

@@ -133,6 +133,7 @@ function fillRule(row, rule) {
   }).join('');
   parts.hits.setAttribute('d', path('hits'));
   parts.denied.setAttribute('d', path('over'));
+  parts.denied.setAttribute('class', isSoft ? 'would' : 'denied');
 }
 
 /** Resolves when the rules are read for the first time. */

@@ -85,7 +85,7 @@ const exceptText = ({ except = [] }) => (except.length ? ` except ${except.map((
 /** A limit in short: `10 per minute, gcra, burst 20`. */
 function limitText(limit) {
   const { requests_per_unit: n, unit, unit_multiplier: times, algorithm, burst, name } = limit;
-  const period = unit ? ` per ${times > 1 ? `${times} ${unit}s` : unit}` : '';
+  const period = unit ? ` per ${times > 1 ? `${times} ${unit}s` : unit}` : ' at once';
   let text = `${name ? `${name}: ` : ''}${number(n)}${period}`;
   if (algorithm !== 'fixed_window') text += `, ${algorithm}`;
   if (burst !== undefined && burst !== null && burst !== n) text += `, burst ${number(burst)}`;

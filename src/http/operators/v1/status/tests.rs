@@ -9,9 +9,9 @@ use super::*;
 use crate::health::Health;
 use crate::http::operators::change_log::ChangeLog;
 use crate::http::operators::history::{History, record};
-use crate::rls::grpc::GrpcStats;
 use crate::rule_sources::loader::Loader;
 use weir_common::clock::ManualClock;
+use weir_common::metrics::HistogramSnapshot;
 use weir_limit::SECOND;
 use weir_limiter::controls::{ActiveRules, ControlClock, Controls, Draft, Options, PutOptions};
 use weir_limiter::{Descriptor, Holds, Limiter, Request};
@@ -125,7 +125,7 @@ impl Bench {
         let (close, closed) = watch::channel(false);
         let sources = self.sources.clone();
         tokio::spawn(async move {
-            record(&History::default(), &sources, &GrpcStats::default(), closed).await;
+            record(&History::default(), &sources, &HistogramSnapshot::default, closed).await;
         });
         close
     }
