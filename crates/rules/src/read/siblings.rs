@@ -3,7 +3,7 @@
 //!
 //! Each field that siblings have in common must be equal. What a sibling without a limit lacks, it takes over, but for
 //! the fields that also apply to the descriptors below. Siblings that do not fit stay apart, and are duplicates.
-//! docs/xds.md has the rules as a table.
+//! docs/xds.md lists the rules.
 
 use std::collections::HashMap;
 
