@@ -1,5 +1,11 @@
-//! What a request took and is not to keep: its holds of concurrency limits and its reservations, if the call is
-//! cancelled; its reservations, if it is denied.
+//! [`Holds`]: what a request took from the store, to undo it.
+//!
+//! A charge can take a hold of a concurrency limit, and can reserve hits. The decision adds both here, each with the
+//! operation that undoes it:
+//!
+//! - The call is cancelled: all holds are released, and all reservations cancelled.
+//! - Another descriptor denies the request: its reservations are cancelled at once. Its holds stay, because Envoy
+//!   releases them at the end of denied requests, too.
 
 #![warn(missing_docs)]
 

@@ -106,8 +106,8 @@ struct ControlArgs {
 pub struct BlockArgs {
     #[command(flatten)]
     control: ControlArgs,
-    /// An entry that it spares, as plan=partner: of a request with it, in any descriptor, it blocks none. Can be
-    /// repeated. In the value, `*` and networks are as in those of the descriptor.
+    /// Spare requests with this entry in any descriptor, as plan=partner. The value may have `*`, or be a network. Can
+    /// be repeated.
     #[arg(long, value_name = "ENTRY", value_parser = parse_entry)]
     except: Vec<OwnedEntry>,
 }

@@ -29,8 +29,8 @@ Examples:
 
   weir state -d shop user=ann --last 20s,1h
 
-Nothing is counted by it. Only limits with the algorithms sliding_log and bucketed_window know what they counted in the
-last 20s. They may count a hit for a while after it has left the time: the column LATE has for how long at most. Exits 1 if nothing is counted for the descriptor, because it matches no rule with a limit.";
+It counts nothing. Only sliding_log and bucketed_window know what they counted in the last 20s. They may count a hit
+for up to LATE longer. Exits 1 if the descriptor matches no rule with a limit.";
 
 const RESET_EXAMPLES: &str = "\
 Examples:

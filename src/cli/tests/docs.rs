@@ -14,15 +14,75 @@ fn commands() -> Vec<Command> {
     cli.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect()
 }
 
-/// Returns a section for each command, with its help.
-fn sections() -> String {
-    let mut sections = String::new();
-    for mut command in commands() {
-        let name = command.get_name().to_owned();
-        let help = command.render_long_help().to_string();
-        let help: String = help.lines().map(|line| format!("{}\n", line.trim_end())).collect();
-        let _ = writeln!(sections, "### weir {name}\n\n```text\n{}\n```\n", help.trim_end());
+/// An option that this many commands have, in the same words, is listed once.
+const SHARED_BY: usize = 3;
+
+/// The help of a command, cut where its options start and end.
+struct Help {
+    name: String,
+    head: String,
+    options: Vec<String>,
+    examples: String,
+}
+
+/// Returns the help of a command, without `--help`, which every command has.
+fn help(mut command: Command) -> Help {
+    let help = command.render_long_help().to_string();
+    let help: String = help.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+    let (head, rest) = help.split_once("\nOptions:\n").expect("options");
+    let (listed, examples) = rest.split_once("\nExamples:").expect("examples");
+    let mut options: Vec<String> = Vec::new();
+    for line in listed.lines() {
+        if line.starts_with("  -") || line.starts_with("      --") {
+            options.push(String::new());
+        }
+        let option = options.last_mut().expect("the first line is an option");
+        option.push_str(line);
+        option.push('\n');
     }
+    options.retain(|option| !option.starts_with("  -h, --help"));
+    Help {
+        name: command.get_name().to_owned(),
+        head: head.trim_end().to_owned(),
+        options: options.iter().map(|option| option.trim_end().to_owned()).collect(),
+        examples: format!("Examples:{}", examples.trim_end()),
+    }
+}
+
+/// Returns the long name of an option.
+fn long_name(option: &str) -> &str {
+    option.split_whitespace().find(|word| word.starts_with("--")).expect("a long name")
+}
+
+/// Returns a section for each command, with its help, and one with the options of several commands.
+fn sections() -> String {
+    let helps: Vec<Help> = commands().into_iter().map(help).collect();
+    let is_shared = |option: &str| {
+        let has_option = |help: &&Help| help.options.iter().any(|other| other == option);
+        helps.iter().filter(has_option).count() >= SHARED_BY
+    };
+    let mut all_shared: Vec<&str> = Vec::new();
+    let mut sections = String::new();
+    for Help { name, head, options, examples } in &helps {
+        let (shared, own): (Vec<&str>, Vec<&str>) =
+            options.iter().map(String::as_str).partition(|&option| is_shared(option));
+        let _ = writeln!(sections, "### weir {name}\n\n```text\n{head}\n");
+        if !own.is_empty() {
+            let _ = writeln!(sections, "Options:\n{}\n", own.join("\n\n"));
+        }
+        let _ = writeln!(sections, "{examples}\n```\n");
+        if !shared.is_empty() {
+            let names: Vec<String> =
+                shared.iter().map(|option| format!("`{}`", long_name(option))).collect();
+            let _ = writeln!(sections, "[More options](#more-options): {}.\n", names.join(", "));
+        }
+        for option in shared {
+            if !all_shared.contains(&option) {
+                all_shared.push(option);
+            }
+        }
+    }
+    let _ = writeln!(sections, "### More options\n\n```text\n{}\n```\n", all_shared.join("\n\n"));
     sections
 }
 

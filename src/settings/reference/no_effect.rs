@@ -37,7 +37,7 @@ pub const NO_EFFECT: &[NoEffect] = &[
     NoEffect { names: &["REDIS_STARTUP_INITIAL_INTERVAL", "REDIS_STARTUP_MAX_INTERVAL", "REDIS_STARTUP_MAX_ELAPSED_TIME"], warning: Never, reason: "weir listens at once, reports not serving until Redis answers, and keeps retrying" },
     NoEffect { names: &["EXPIRATION_JITTER_MAX_SECONDS"], warning: Never, reason: "a key is kept for as long as its state matters" },
     NoEffect { names: &["CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL"], warning: Never, reason: "rules.xds.backoff_min and rules.xds.backoff_max set the waits between retries" },
-    NoEffect { names: &["XDS_CLIENT_BACKOFF_RANDOM_FACTOR"], warning: Never, reason: "the reference uses it as the growth factor of its waits, which then do not grow; here each wait is twice as long as the one before" },
+    NoEffect { names: &["XDS_CLIENT_BACKOFF_RANDOM_FACTOR"], warning: Never, reason: "each wait is twice as long as the one before" },
     NoEffect { names: &["GRPC_SERVER_TLS_CA_CERT"], warning: Never, reason: "Envoy Gateway sets it, and the reference does not read it" },
     NoEffect { names: &["OTEL_SPAN_EVENT_COUNT_LIMIT", "OTEL_SPAN_LINK_COUNT_LIMIT"], warning: Never, reason: "spans have no events and no links" },
     NoEffect { names: &["GOMAXPROCS", "GOGC"], warning: Never, reason: "they configure Go; weir has the setting runtime.threads, and no garbage collector" },

@@ -20,10 +20,10 @@ group! {
         /// its body), to read the response, and to answer a ping; 0: unlimited.
         timeout: Duration = "10s";
         // A body of HTTP counts until its response is sent.
-        /// Memory for partly received requests and unread responses, and for commands of Redis clients
-        /// that wait for Redis: of all clients of one listener, each listener separately. Some of each
-        /// connection is free: 128KiB over gRPC, 16KiB over HTTP, 64KiB of Redis clients. One connection
-        /// can use an eighth. At least 2MiB for Redis clients, and two bodies of the maximum size for HTTP.
+        /// Memory of each listener for partly received requests and unread responses, and for commands of
+        /// Redis clients that wait for Redis. Free for each connection: 128KiB over gRPC, 16KiB over HTTP,
+        /// 64KiB of Redis clients. One connection can use an eighth. At least 2MiB for Redis clients, and
+        /// two bodies of the maximum size for HTTP.
         max_buffered: Bytes<usize> = "64MiB";
     }
 }
@@ -44,12 +44,12 @@ group! {
         // Envoy opens one stream for each request in flight.
         /// Requests in flight on one connection.
         max_streams: Int<u32, 1, 4_294_967_295> = "1024";
-        /// Concurrent connections. Near the limit a new connection replaces one that has no request
-        /// in progress: first one that never made a request, then the one idle for the longest time.
+        /// Concurrent connections. Near the limit a new connection replaces one without a request in
+        /// progress: first one that never made any, then the one idle longest.
         max_connections: Int<usize, 1, 10_000_000> = "16_384";
         // Connections find other replicas only when they are opened.
-        /// The age, give or take 10 %, at which a connection is asked to close, so that clients
-        /// reconnect and new replicas get their share; 0: unlimited.
+        /// The age, give or take 10 %, at which a connection is asked to close, so that new replicas get
+        /// their share; 0: unlimited.
         max_connection_age: Duration = "24h";
         /// How long calls in progress may then take until the connection is closed; 0: unlimited.
         max_connection_age_grace: Duration = "1h";
@@ -71,8 +71,8 @@ group! {
         /// Concurrent HTTP connections, on each of http.address and debug.address. Near the limit a new
         /// connection replaces one that has no complete request in progress.
         max_connections: Int<usize, 1, 10_000_000> = "1_024";
-        /// Whether the HTTP listener serves /metrics. False: it answers 404 there, so that clients of
-        /// /json cannot read metrics; debug.address and metrics.prometheus.address serve them.
+        /// Whether the HTTP listener serves /metrics; debug.address and metrics.prometheus.address always
+        /// do.
         metrics: bool = "true";
         /// Answers to requests of /json that get no decision: reference is 400 as with
         /// envoyproxy/ratelimit; detailed is JSON with the reason, and 503 if the store failed.
@@ -119,9 +119,8 @@ group! {
         write_token_file: Option<PathBuf> = "";
         /// Whether clients on the same machine need a token, too.
         require_token: bool = "false";
-        /// Names or addresses by which clients may reach /v1, besides localhost and loopback addresses:
-        /// the hosts in their URLs, without ports. Others are refused, because a web page could use
-        /// one that leads to this port.
+        /// Hosts in URLs by which clients may reach /v1, without ports, besides localhost and loopback
+        /// addresses. Others are refused: a web page could use one that leads to this port.
         allowed_hosts: Vec<String> = "";
     }
 }

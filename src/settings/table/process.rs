@@ -9,9 +9,8 @@ use crate::settings::format::Int;
 group! {
     /// Blocks, allowances and limits that operators set at run time.
     ControlsSettings {
-        /// File that keeps controls over a restart. Without it they end with the process, unless
-        /// counters are in Redis: then Redis has them, for all replicas. Its copy is beside
-        /// it, so its directory must be writable.
+        /// File that keeps controls over a restart. Without it they end with the process, unless counters
+        /// are in Redis, which then has them too. Its directory must be writable, for a copy.
         file: Option<PathBuf> = "";
     }
 }
@@ -22,8 +21,7 @@ group! {
         /// Descriptor keys whose values are shown as hashes in the lists of top keys and in changes, such
         /// as api_key.
         redact: Vec<String> = "";
-        /// Whether replicas share their lists in Redis, with one command a second each, so that each shows those of
-        /// all.
+        /// Whether each replica shows the lists of all, shared in Redis with one command a second each.
         share: bool = "false";
     }
 }

@@ -48,8 +48,8 @@ group! {
         replicas: Int<u32, 1, 1_000_000> = "1";
         /// How long a known denial is repeated without a call to Redis; 0: never.
         deny_locally_for: Duration = "250ms";
-        /// How long a lease lasts, at most 1s: hits of a hot key that a replica charges in Redis before they
-        /// are asked for, and then admits without a call; 0: never.
+        /// How long a lease lasts, at most 1s: a replica charges hits of a hot key in Redis before they are
+        /// asked for; 0: never.
         leases_for: Duration = "100ms";
         group memory: MemorySettings;
         group disk: DiskSettings;

@@ -25,13 +25,13 @@ group! {
         flush_interval: Duration = "10s";
         /// Tags of all metrics that have the names of envoyproxy/ratelimit, each as name:value.
         tags: Vec<String> = "";
-        /// Whether dots in keys and values of descriptors are underscores in the label `rule` of metrics, and so in the
-        /// names of envoyproxy/ratelimit, where a dot separates the parts.
+        /// Whether dots in keys and values of descriptors are underscores in the label `rule` of metrics
+        /// and in the names of envoyproxy/ratelimit.
         replace_dots: bool = "false";
         // The reference's local cache is off by default, so that its users do not expect them; and one of its
         // mappings counts them twice.
-        /// Whether hits that are denied without the store are a metric of their own under the names of
-        /// envoyproxy/ratelimit: over_limit_with_local_cache.
+        /// Whether the names of envoyproxy/ratelimit include over_limit_with_local_cache: hits denied
+        /// without the store.
         local_cache: bool = "false";
         group prometheus: PrometheusSettings;
         group statsd: StatsdSettings;
@@ -42,8 +42,7 @@ group! {
 group! {
     /// The listener for Prometheus.
     PrometheusSettings {
-        /// Address of a listener that serves nothing but the metrics; empty: none. The metrics are also
-        /// at /metrics of the HTTP and the debug listener. USE_PROMETHEUS alone sets :9090.
+        /// Address of a listener for the metrics alone; empty: none. USE_PROMETHEUS alone sets :9090.
         address: OptionalAddress = "";
         /// The path of the metrics on that listener.
         path: String = "/metrics";

@@ -10,7 +10,17 @@ use crate::settings::format::FormatKind;
 use crate::settings::reference::no_effect::{NO_EFFECT, Warning};
 use crate::settings::reference::variables::VARIABLES;
 use crate::settings::reference::{Effect, Meaning, RedisEffect, go};
+use crate::settings::setting::Setting;
 use crate::settings::table::SETTINGS;
+
+/// Returns what a setting means, by the name of an earlier setting that means the same.
+fn meaning(setting: &Setting) -> String {
+    let mut earlier = SETTINGS.iter().take_while(|other| other.name != setting.name);
+    match earlier.find(|other| other.doc == setting.doc) {
+        Some(same) => format!("As `{}`.", same.name),
+        None => setting.doc.to_owned(),
+    }
+}
 
 /// Returns the table of weir's settings.
 fn settings() -> String {
@@ -23,7 +33,7 @@ fn settings() -> String {
             setting.name,
             kind(setting.kind),
             code(setting.default),
-            setting.doc
+            meaning(setting)
         );
     }
     table
@@ -108,11 +118,7 @@ fn effect(effect: Effect) -> String {
         Effect::Set(setting, meaning) => match meaning {
             Meaning::Same | Meaning::Bytes | Meaning::Clamped => code(setting),
             Meaning::Source => "`rules.source`: `FILE` is files, `GRPC_XDS_SOTW` is xds".into(),
-            Meaning::Host => format!("the host of {}", code(setting)),
-            Meaning::ListenHost => format!(
-                "the host of {}; `0.0.0.0` is all addresses, over IPv6 and IPv4",
-                code(setting)
-            ),
+            Meaning::Host | Meaning::ListenHost => format!("the host of {}", code(setting)),
             Meaning::Port => format!("the port of {}", code(setting)),
             Meaning::IsPositive => format!("{}, if it is greater than 0", code(setting)),
             Meaning::ListenOn(address) => {

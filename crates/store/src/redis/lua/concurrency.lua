@@ -1,8 +1,9 @@
--- concurrency without hold ids; see limit/algorithms/concurrency.rs.
+-- concurrency without hold ids; see limit/algorithms/concurrency.rs. holds.lua has the limits with hold ids.
 --
+-- State    the hits in flight, and the time of the newest start or end
 -- Numbers, state: packed formats of codec.rs
 -- Cost     constant
--- Expiry   the timeout after that
+-- Expiry   the timeout after the newest start or end; it clears hits that nobody released
 local NUMBER = 8
 
 algorithms[NUMBER] = {

@@ -1,4 +1,9 @@
-//! Checks the items of `rate_limits` that reserve hits and settle them, by the rules with `reserve` that they reach.
+//! `weir check --envoy`: reports items of Envoy's `rate_limits` whose reservations nobody settles.
+//!
+//! A rule with `reserve` needs two items. The start reserves hits when the request arrives. The end has
+//! `apply_on_stream_done`, and settles them when the response ends. For the items of a route, this file reports an end
+//! that Envoy sends at the start, and an end with other entries than its start. `id.rs` checks the entry that names the
+//! reservation.
 
 mod id;
 
@@ -20,12 +25,13 @@ pub(super) struct Place<'p, 'n, 'a> {
     pub configs: &'p [&'n Node<'a>],
 }
 
-/// The items that were checked, and those that a route uses.
+/// The items of the next route, and the items that were checked.
 #[derive(Default)]
 pub(super) struct Reservations<'n, 'a> {
-    /// Those that the next route uses, by their domains.
+    /// The items that the next route uses, by their domains.
     used: BTreeMap<&'n str, Vec<&'n Node<'a>>>,
-    /// The items of a domain whose ids are to be checked, by the places of all: many routes use the same ones.
+    /// The items whose ids are to be checked, by their domain and the places of all items of a route. Many routes use
+    /// the same items.
     known: HashMap<(&'n str, Vec<Position>), Vec<Reserving<'n, 'a>>>,
 }
 
