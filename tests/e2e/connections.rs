@@ -22,9 +22,9 @@ use weir::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 
 use self::raw::{frame, preface};
-use crate::support::PATIENCE;
 use crate::support::api::{code, request};
 use crate::support::weir::{Setup, Weir, serving};
+use crate::support::{PATIENCE, wait_for};
 
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
@@ -217,6 +217,17 @@ fn an_http_1_client_gets_a_sentence_is_counted_and_logged_once() {
     assert_eq!(weir.metric("weir_grpc_refused_total{reason=\"http1\"}"), 3);
     weir.has_said("an HTTP/1 client on the gRPC port");
     assert_eq!(weir.said().matches("an HTTP/1 client on the gRPC port").count(), 1);
+}
+
+#[test]
+fn an_http_1_client_that_stays_is_disconnected() {
+    let weir = setup().start();
+    let mut socket = TcpStream::connect(weir.grpc).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.write_all(b"GET / HTTP/1.1\r\nhost: weir\r\n\r\n").unwrap();
+    socket.read_to_end(&mut Vec::new()).unwrap();
+    // It sends so little that only the time ends it.
+    wait_for("the end of the connection", || socket.write_all(b"x").is_err().then_some(()));
 }
 
 #[test]

@@ -168,3 +168,28 @@ fn a_service_without_requests_shows_one_to_try() {
     page.wait_for("!document.querySelector('#empty').checkVisibility()");
     page.check();
 }
+
+#[test]
+fn the_page_links_to_the_documents() {
+    let Some(mut page) = Page::open(serving(RULES).start(), DESK) else { return };
+    page.wait_until_live();
+    let links = "[...document.querySelectorAll('footer a')].map(link => link.pathname)";
+    let links = page.browser.evaluate(links);
+    assert!(links.as_array().unwrap().contains(&"/runbooks".into()), "{links}");
+    let shown = http::get(page.weir.debug, "/runbooks").body;
+    assert!(shown.contains("\n### WeirStoreErrors\n"), "{shown:.999}");
+    page.check();
+}
+
+#[test]
+fn a_tab_that_is_cut_off_fades() {
+    let Some(mut page) = Page::open(serving(RULES).start(), DESK) else { return };
+    page.wait_until_live();
+    for (width, fades) in [(360, true), (1280, false)] {
+        page.browser.show_as(View { width, dark: false });
+        let mask = "getComputedStyle(document.querySelector('nav')).getPropertyValue('mask-image')";
+        let mask = page.browser.evaluate(mask);
+        assert_eq!(mask != "none", fades, "{width}: {mask}");
+    }
+    page.check();
+}

@@ -259,6 +259,34 @@ descriptors:
 }
 
 #[test]
+fn a_key_is_near_the_burst_of_its_limit() {
+    let bench = bench(
+        "domain: d
+descriptors:
+  - {key: above, rate_limit: {name: above, algorithm: token_bucket, rate: 10/h, burst: 20}}
+  - {key: below, rate_limit: {name: below, algorithm: gcra, rate: 300/15m, burst: 5}}
+  - key: several
+    rate_limits:
+      - {name: second, rate: 1/s}
+      - {name: bucket, algorithm: token_bucket, rate: 10/h, burst: 20}
+",
+    );
+    let of =
+        |name: &str| near(&bench).into_iter().find(|row| row.0 == name).map(|row| (row.1, row.2));
+    for (name, not_near, n) in [("above", 15, 20), ("below", 3, 5), ("several", 15, 20)] {
+        let limit = if name == "several" { "bucket" } else { name };
+        for _ in 0..not_near {
+            bench.ask(&[(name, "x")]);
+            // For the limit that decides about the last of them.
+            bench.clock.advance(if name == "several" { SECOND } else { 0 });
+        }
+        assert_eq!(of(limit), None, "{name}");
+        bench.ask(&[(name, "x")]);
+        assert_eq!(of(limit), Some((not_near + 1, n)), "{name}");
+    }
+}
+
+#[test]
 fn what_a_denial_of_the_whole_request_kept_from_being_charged_is_not_near() {
     let rules = "domain: d
 charge: together

@@ -362,6 +362,20 @@ fn a_burst_of_0_is_a_warning() {
 }
 
 #[test]
+fn an_unknown_zone_is_reported_at_its_key() {
+    let problems = |zone: &str| {
+        let limit = format!(
+            "    unit: day\n    requests_per_unit: 1\n    align: calendar\n    time_zone: {zone}\n"
+        );
+        compile(&format!("domain: d\ndescriptors:\n- key: k\n  rate_limit:\n{limit}")).1
+    };
+    assert!(problems("Europe/Berlin").is_empty());
+    let problems = problems("Mars/Base");
+    let [problem] = &problems[..] else { panic!("{problems:?}") };
+    assert_eq!(problem.position.unwrap().line(), Some(8), "{problem}");
+}
+
+#[test]
 fn charge_and_on_store_failure_apply_to_the_domain() {
     let domain = |said: &str| format!("domain: d\n{said}\ndescriptors: []\n");
     let (set, problems) = compile(&domain("charge: together\non_store_failure: local"));

@@ -90,6 +90,20 @@ fn an_invalid_body_says_what_to_write() {
 }
 
 #[test]
+fn the_length_of_a_value_is_that_of_its_bytes() {
+    let read = |bytes: usize| {
+        let value = r"\\xff".repeat(bytes);
+        let entry = format!(r#"{{"key":"a","value":"{value}","escaped":true}}"#);
+        let body = format!(r#"{{"domain":"d","entries":[{entry}],"action":"block"}}"#);
+        Draft::read(body.as_bytes(), None)
+    };
+    // In memory, each byte takes four.
+    assert_eq!(read(900).map_err(|error| error.error).err(), None);
+    let error = read(1_025).unwrap_err();
+    assert!(error.error.contains("a text is too long"), "{error:?}");
+}
+
+#[test]
 fn a_draft_without_a_domain_is_for_the_only_one() {
     let domain = |body: &str, only| Draft::read(body.as_bytes(), only).map(|draft| draft.domain);
     let body = r#"{"entries":[{"key":"a","value":"b"}],"action":"block"}"#;
