@@ -1,7 +1,5 @@
 //! A request, independent of its encoding.
 
-#![warn(missing_docs)]
-
 use std::sync::Arc;
 
 use tracing::Span;
