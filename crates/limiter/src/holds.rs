@@ -1,6 +1,8 @@
 //! What a request took and is not to keep: its holds of concurrency limits and its reservations, if the call is
 //! cancelled; its reservations, if it is denied.
 
+#![warn(missing_docs)]
+
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
