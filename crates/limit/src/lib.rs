@@ -258,7 +258,7 @@ impl Verdict {
 
 /// How much of one limit is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Levels {
+pub(crate) struct Levels {
     /// Hits counted.
     pub used: u64,
     /// The largest number of hits allowed now.
@@ -359,7 +359,7 @@ pub struct NearLimit {
     pub limit: u8,
     /// Hits counted.
     pub used: u64,
-    /// See [`Levels::reset_after`].
+    /// Time until the limit, left alone, is back to its full allowance.
     pub reset_after: Micros,
 }
 

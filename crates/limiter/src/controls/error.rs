@@ -47,39 +47,24 @@ impl ControlError {
 /// Why a rule keeps its limits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// The change names none of several limits; these are their names.
     #[error("the rule has several limits: name the one to change, of {}", .0.join(", "))]
     NameNeeded(Vec<String>),
-    /// The change names another limit; these are the names of the rule.
     #[error("the rule has no limit of that name, only {0}")]
     NoSuchLimit(String),
-    /// The limits have no names.
     #[error("the rule has several limits and no names for them: name them in the rule file")]
     Nameless,
-    /// A rate was written for a limit without a period.
     #[error("its limit has no period: write `n` instead of `rate`")]
     NoPeriod,
-    /// The rate has another period than the limit.
     #[error(
         "the period of its limit is {own}, not {asked}, which would start the counts over: write {same}"
     )]
-    OtherPeriod {
-        /// The period of the limit.
-        own: Per,
-        /// The period of the rate that was written.
-        asked: Per,
-        /// That rate over the period of the limit.
-        same: Rate,
-    },
-    /// The algorithm cannot have the numbers.
+    OtherPeriod { own: Per, asked: Per, same: Rate },
     #[error("{0}")]
     Numbers(#[from] NumbersError),
-    /// The bytes that a key may take, and the maximum.
     #[error(
         "the limit may take {0} bytes per key, the maximum is {1} (setting rules.max_log_bytes)"
     )]
     TooManyBytes(u64, u64),
-    /// Too many rules would get other limits.
     #[error("controls change the limits of too many rules: write a domain or more entries")]
     TooManyPlans,
 }
