@@ -1,6 +1,8 @@
 //! TLS of connections to servers. The files are read again before each connection and from
 //! time to time; the last good set stays in use while a new one is unusable.
 
+#![warn(missing_docs)]
+
 mod config;
 mod pem;
 #[cfg(test)]
@@ -32,10 +34,11 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 pub struct PemFile {
     /// The setting, for errors.
     pub setting: &'static str,
+    /// The path of the file.
     pub path: PathBuf,
 }
 
-/// The files of a client.
+/// The files of a client. A certificate needs its key, and the other way round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientFiles {
     /// The certificates to trust; none: the system's roots.
@@ -65,6 +68,7 @@ impl fmt::Debug for ClientPem {
 /// Files that are not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RejectedFiles {
+    /// Why they are not used.
     pub error: String,
     /// Since when none have been good.
     pub since: Instant,
@@ -124,7 +128,10 @@ impl ClientCertificates {
         self.rejected.lock().clone()
     }
 
-    /// Reads the files. Where they are unusable, logs that and returns the last good content; without one, the error.
+    /// Reads the files. Where they are unusable, logs that and returns the last good content.
+    ///
+    /// # Errors
+    /// The files are unusable, and there was no good content before. The message names the setting and the fix.
     pub fn read(&self) -> Result<Arc<ClientPem>, SetupError> {
         let _reading = self.reading.lock();
         let last_good = self.in_use();
@@ -156,6 +163,9 @@ impl ClientCertificates {
     }
 
     /// [`read`](Self::read), outside the serving threads.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), and if no thread can start.
     pub async fn read_in_background(self: &Arc<Self>) -> Result<Arc<ClientPem>, SetupError> {
         let certificates = self.clone();
         let read = threads::run_blocking(move || certificates.read()).await;

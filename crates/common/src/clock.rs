@@ -1,5 +1,7 @@
 //! Time as an argument: the service runs on the system's clock, tests on a clock of their own.
 
+#![warn(missing_docs)]
+
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -146,14 +148,17 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
+    /// Returns a clock that shows `now`.
     pub fn new(now: Micros) -> ManualClock {
         ManualClock { now: AtomicU64::new(now), stepped: AtomicI64::new(0) }
     }
 
+    /// Sets the time, which may be earlier.
     pub fn set(&self, now: Micros) {
         self.now.store(now, Ordering::Relaxed);
     }
 
+    /// Lets time pass.
     pub fn advance(&self, by: Micros) {
         self.now.fetch_add(by, Ordering::Relaxed);
     }

@@ -1,5 +1,7 @@
 //! Threads with their own runtimes.
 
+#![warn(missing_docs)]
+
 mod blocking;
 mod failures;
 

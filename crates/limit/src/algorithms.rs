@@ -50,10 +50,11 @@ macro_rules! define_algorithms {
         /// The state of one limit, whatever its algorithm.
         #[derive(Clone, Debug, PartialEq)]
         pub enum LimitState {
-            $($name($state),)*
+            $($(#[$doc])* $name($state),)*
         }
 
         impl AlgorithmKind {
+            /// All algorithms.
             pub const ALL: [AlgorithmKind; Algorithm::COUNT] = [$(AlgorithmKind::$name),*];
         }
 
@@ -90,8 +91,10 @@ macro_rules! define_algorithms {
         }
 
         impl Algorithm {
+            /// The number of algorithms.
             pub const COUNT: usize = [$($name::NAME),*].len();
 
+            /// Returns the algorithm without its parameters.
             pub fn kind(&self) -> AlgorithmKind {
                 match self {
                     $(Algorithm::$name(_) => AlgorithmKind::$name,)*
@@ -168,14 +171,20 @@ macro_rules! define_algorithms {
 
 // Each algorithm with its state. Large states are boxed, so that small ones stay small.
 define_algorithms! { $
+    /// Counts in windows that follow each other.
     FixedWindow => fixed_window::State,
+    /// Counts by the current window and a part of the one before.
     SlidingWindow => sliding_window::State,
+    /// Keeps the time of each hit.
     // Its state is the log that all such limits of a rule share.
     SlidingLog => (),
+    /// Counts in sub-windows.
     BucketedWindow => Box<bucketed_window::State>,
+    /// Takes tokens, which come back in amounts.
     TokenBucket => token_bucket::State,
     /// The generic cell rate algorithm, also called leaky bucket.
     Gcra => gcra::State,
+    /// Counts hits in flight.
     Concurrency => Box<concurrency::State>,
     /// The bucket of the Redis command `RL.REDUCE`; rule files cannot name it.
     ReduceBucket => reduce_bucket::State,
@@ -261,14 +270,17 @@ state_methods! {
 }
 
 impl Algorithm {
+    /// Returns the name in rule files.
     pub fn name(&self) -> &'static str {
         each!(self, A(_) => A::NAME)
     }
 
+    /// Returns whether callers read the tokens that a denial leaves.
     pub fn reports_tokens(&self) -> bool {
         each!(self, A(_) => A::REPORTS_TOKENS)
     }
 
+    /// Returns the bytes of a state, without the hits that it keeps one by one.
     pub fn state_bytes(&self) -> usize {
         each!(self, limit => limit.state_bytes())
     }

@@ -38,10 +38,13 @@ impl PartialEq for Calendar {
 
 impl Eq for Calendar {}
 
+/// Why there is no such calendar.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CalendarError {
+    /// No IANA time zone has this name.
     #[error("there is no time zone {0:?}")]
     UnknownZone(String),
+    /// The calendar does not have windows of this unit.
     #[error("only days, weeks, months and years follow the calendar, not a {0}")]
     NoCalendarUnit(&'static str),
 }

@@ -26,13 +26,16 @@ pub struct LogSummary {
     pub newest: Micros,
     /// The newest stamp after hits have come back.
     pub newest_after_refund: Micros,
+    /// One for each limit that reads the log.
     pub limits: Vec<LimitSummary>,
 }
 
 /// The part of a log that the limit of `n` hits in any span of `period` counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitSummary {
+    /// The hits that one period allows.
     pub n: u32,
+    /// The length of the period.
     pub period: Micros,
     /// Hits that count.
     pub used: u64,

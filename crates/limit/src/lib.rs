@@ -9,6 +9,7 @@
 //! limits of a rule.
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
@@ -44,6 +45,7 @@ use hit_log::HitLog;
 /// Whole microseconds: an instant since the Unix epoch, or a duration.
 pub type Micros = u64;
 
+/// One second in microseconds.
 pub const SECOND: Micros = 1_000_000;
 
 /// The longest period of a limit, in seconds: 100 years of 365 days.
@@ -53,6 +55,7 @@ pub const MAX_PERIOD_SECONDS: u64 = 100 * 365 * 86_400;
 /// allowance is rejected, so that times and expiries stay exact in every store.
 pub const MAX_WAIT_YEARS: u64 = 1_000;
 
+/// [`MAX_WAIT_YEARS`] in microseconds.
 pub const MAX_WAIT: Micros = MAX_WAIT_YEARS * 365 * 86_400 * SECOND;
 
 /// One limit of a rule: an algorithm with its parameters, and how its answers are shown.
@@ -72,6 +75,7 @@ pub struct Limit {
     pub charge_denied: bool,
     /// Whether the limit only counts: it never denies and never is the binding limit.
     pub shadow_mode: bool,
+    /// How hits are counted, with its parameters.
     pub algorithm: Algorithm,
 }
 
@@ -239,6 +243,7 @@ fn wait(until: Micros, now: Micros) -> Micros {
 /// One limit's answer to some hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
+    /// Whether the hits are allowed.
     pub allowed: bool,
     /// The wait until the same hits are allowed if nothing else happens; none if they are now, or never will be.
     pub retry_after: Option<Micros>,
@@ -253,7 +258,7 @@ impl Verdict {
 
 /// How much of one limit is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Levels {
+pub(crate) struct Levels {
     /// Hits counted.
     pub used: u64,
     /// The largest number of hits allowed now.
@@ -316,6 +321,7 @@ pub enum ReservationResult {
 /// The answer for one descriptor: that of its binding limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
+    /// Whether all limits that are enforced allow the hits.
     pub allowed: bool,
     /// The index of the binding limit in the plan.
     pub limit: u8,
@@ -329,12 +335,14 @@ pub struct Decision {
     pub reset_after: Micros,
     /// See [`Verdict::retry_after`].
     pub retry_after: Option<Micros>,
+    /// What made the decision.
     pub source: Source,
     /// The hits that an [`UpTo`](Op::UpTo) took, or that were charged to settle; 0 if it is denied, or
     /// a policy decided that charges nothing, and for other operations.
     pub granted: u32,
     /// The hits that were reserved, where they are settled now.
     pub reserved: u32,
+    /// The result for a reservation.
     pub reservation: ReservationResult,
     /// Other limits that these hits brought or kept near their n: see [`Plan::with_near_limit_ratio`].
     pub near: NearLimits,
@@ -349,8 +357,9 @@ pub struct NearLimits(Option<Box<SmallVec<[NearLimit; 2]>>>);
 pub struct NearLimit {
     /// The index of the limit in the plan.
     pub limit: u8,
+    /// Hits counted.
     pub used: u64,
-    /// See [`Levels::reset_after`].
+    /// Time until the limit, left alone, is back to its full allowance.
     pub reset_after: Micros,
 }
 
@@ -386,9 +395,11 @@ impl Decision {
 /// The outcome of a charge: the decision, and what a store must know of the new state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChargeOutcome {
+    /// The answer to the charge.
     pub decision: Decision,
     /// When the state means the same as no state. If that is not after now, it need not be kept.
     pub expires: Micros,
+    /// How full the new state is.
     pub fill: Fill,
 }
 
@@ -397,6 +408,7 @@ pub struct ChargeOutcome {
 pub struct HoldLevels {
     /// The number of holds; none if the limit has no hold ids.
     pub ids: Option<u64>,
+    /// The number of hits in flight.
     pub hits: u64,
     /// Time until the oldest hold expires, or without ids all hits; 0 if there are none.
     pub expires_after: Micros,
@@ -407,6 +419,7 @@ pub struct HoldLevels {
 pub struct SpanCount {
     /// The index of the limit in the plan.
     pub limit: u8,
+    /// The number of hits in the span.
     pub count: u64,
     /// The length of the intervals that hits are counted by; 0 if each is counted by its own time.
     pub resolution: Micros,

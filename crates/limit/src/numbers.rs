@@ -21,10 +21,13 @@ pub(crate) struct NumbersChange {
 /// Why a limit cannot have some numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NumbersError {
+    /// The algorithm has no burst.
     #[error("its algorithm takes no burst")]
     NoBurst,
+    /// The numbers are too large for exact arithmetic.
     #[error("its algorithm cannot compute exactly with these numbers")]
     TooLarge,
+    /// The burst takes longer than [`MAX_WAIT`](super::MAX_WAIT) to come back.
     #[error("these numbers take too long to come back")]
     TooSlow,
 }

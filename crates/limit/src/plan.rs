@@ -88,6 +88,7 @@ impl Plan {
         self
     }
 
+    /// Returns the part of n from which on decisions list a limit; none if they list none.
     pub fn near_limit_ratio(&self) -> Option<f32> {
         self.near_limit_ratio
     }

@@ -5,12 +5,19 @@ use super::{MAX_PERIOD_SECONDS, Micros, SECOND};
 /// The unit of a limit's period, with the reference's lengths: a month is 30 days, a year 365.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unit {
+    /// `second`
     Second,
+    /// `minute`
     Minute,
+    /// `hour`
     Hour,
+    /// `day`
     Day,
+    /// `week`
     Week,
+    /// `month`, 30 days
     Month,
+    /// `year`, 365 days
     Year,
 }
 
@@ -19,6 +26,7 @@ impl Unit {
     pub const ALL: [Unit; 7] =
         [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Week, Unit::Month, Unit::Year];
 
+    /// Returns the length of the unit.
     pub fn seconds(self) -> u64 {
         match self {
             Unit::Second => 1,

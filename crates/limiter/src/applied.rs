@@ -21,7 +21,9 @@ pub struct Applied<'s> {
     pub plan: Option<Arc<Plan>>,
     /// The key in Redis.
     pub key: Option<String>,
+    /// The path in metrics, without the domain; none without a rule or a limit that was sent.
     pub metric_path: Option<String>,
+    /// Whether the descriptor counts as a quota.
     pub is_quota: bool,
 }
 

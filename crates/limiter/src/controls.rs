@@ -34,7 +34,7 @@ mod time;
 
 pub use compiled::{CompiledControls, Effect};
 pub use control::{Action, Control, Draft, LimitChange};
-pub use error::{ControlError, ErrorKind, PlanError};
+pub use error::{ControlError, ErrorKind};
 pub use handle::{Controls, Options, PutOptions, Unkept, Written};
 pub use request::Expiry;
 pub use share::FirstRead;

@@ -153,9 +153,9 @@ pub struct Status<'s> {
     pub limit: Option<ShownLimit<'s>>,
     /// The hits still allowed; `u32::MAX` if the rule is unlimited, 0 if nothing matched.
     pub remaining: u32,
-    /// After a denial, the wait until the same hits are allowed; none if they never are.
+    /// After a denial, the microseconds until the same hits are allowed; none if they never are.
     pub retry_after: Option<Micros>,
-    /// The time until the limit has its full allowance again. Without a limit: the time until a control
+    /// The microseconds until the limit has its full allowance again. Without a limit: those until a control
     /// no longer blocks; 0 if nothing blocks, or forever.
     pub reset_after: Micros,
     /// Whether the descriptor counts as a quota: the request is over only if all quotas are.

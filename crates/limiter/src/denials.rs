@@ -24,10 +24,13 @@ use weir_limit::{Micros, Source};
 /// A descriptor of a denied request that is over its limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Denial {
+    /// The domain of the request.
     pub domain: String,
+    /// The entries of the descriptor, with hashes in place of secret values.
     pub entries: Vec<OwnedEntry>,
     /// Whether texts that end in an ellipsis are shortened, or entries are missing.
     pub cut: bool,
+    /// The hits that were denied.
     pub hits: u64,
     /// The path of the rule; none if there is none, and for a limit sent with the request.
     pub rule: Option<String>,

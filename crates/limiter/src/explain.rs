@@ -23,20 +23,26 @@ use weir_store::States;
 /// An explained request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explained<D = ExplainedDescriptor> {
+    /// The domain of the request.
     pub domain: String,
+    /// One for each descriptor, in order.
     pub descriptors: Vec<D>,
 }
 
+/// An explained descriptor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExplainedDescriptor {
+    /// The entries as they were sent.
     pub entries: Vec<OwnedEntry>,
     /// Whether a rule applies to it, or would but for another rule of the request.
     pub matched: bool,
+    /// The look-up of its entries, in order.
     pub steps: Vec<ExplainedStep>,
     /// The rule that all entries match, replaced or not.
     pub rule: Option<RuleDescription>,
     /// The rule of the request that replaces it.
     pub replaced_by: Option<ReplacedBy>,
+    /// The control that decides about it, or changes its limit.
     pub control: Option<Control>,
     /// The limits of the rule, in words.
     pub limits: Vec<String>,
@@ -46,6 +52,7 @@ pub struct ExplainedDescriptor {
     pub share_threshold: bool,
     /// The name in metrics, with the domain.
     pub metric: Option<String>,
+    /// Whether it counts as a quota.
     pub quota: bool,
     /// The rules that the descriptor was probably meant to match.
     pub near_misses: Vec<Near>,
@@ -60,8 +67,10 @@ pub struct ExplainedDescriptor {
 /// The look-up of one entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExplainedStep {
+    /// The entry.
     #[serde(flatten)]
     pub entry: OwnedEntry,
+    /// The descriptor of the rules that it matches.
     pub matched: Option<ExplainedCandidate>,
     /// What matches too, with a lower precedence.
     pub later: Vec<ExplainedCandidate>,
@@ -76,12 +85,16 @@ pub struct ExplainedStep {
 /// A descriptor of the rules that an entry matches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExplainedCandidate {
+    /// Where the descriptor is written.
     #[serde(flatten)]
     pub origin: Origin,
     /// `key` or `key_value`.
     pub descriptor: String,
+    /// How it matches.
     pub by: MatchKind,
+    /// Whether a rule is on this level.
     pub has_limit: bool,
+    /// Whether all values that it matches count together.
     pub share_threshold: bool,
     /// Where the network or the list of the descriptor has the value: `10.0.0.0/8 of lists/blocked.txt:17`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -91,6 +104,7 @@ pub struct ExplainedCandidate {
 /// A rule that replaces another one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplacedBy {
+    /// Where the rule is written.
     #[serde(flatten)]
     pub origin: Origin,
     /// The index of the descriptor that it matches.
@@ -102,7 +116,9 @@ pub struct ReplacedBy {
 /// A near miss, in words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Near {
+    /// The kind of the near miss.
     pub kind: String,
+    /// What is near, and what to write.
     pub message: String,
 }
 
@@ -275,6 +291,7 @@ const MAX_DESCRIPTORS: usize = 16;
 /// A descriptor that a running service explains.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LiveDescriptor {
+    /// The descriptor without its state.
     #[serde(flatten)]
     pub explained: ExplainedDescriptor,
     /// What is counted for a request with this descriptor alone; none if nothing is.

@@ -22,8 +22,11 @@ use weir_store::{StateKey, States, StoreError};
 /// What applies to a descriptor, and what its key has counted.
 #[derive(Debug)]
 pub struct Inspection<'s> {
+    /// The domain of the descriptor.
     pub domain: String,
+    /// The entries of the descriptor, in order.
     pub entries: Vec<OwnedEntry>,
+    /// What applies to the descriptor.
     pub applied: Applied<'s>,
     /// The state of the key; none if nothing is counted: no rule matches, or the rule is unlimited.
     pub state: Option<Result<KeyState, StoreError>>,
@@ -36,8 +39,10 @@ pub struct Inspection<'s> {
 /// Why a descriptor's state was not reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResetError {
+    /// The descriptor is invalid, and why.
     #[error("{0}")]
     BadDescriptor(&'static str),
+    /// The store failed.
     #[error("{0}")]
     Store(StoreError),
 }
@@ -112,13 +117,19 @@ fn applied<'s>(request: &Request<'_>, lookup: &Lookup<'s, '_>, key_prefix: &str)
 /// What applies to a descriptor, and what its key has counted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DescriptorState {
+    /// The domain of the descriptor.
     pub domain: String,
+    /// The entries of the descriptor, in order.
     pub entries: Vec<OwnedEntry>,
+    /// The rule that applies.
     pub rule: Option<RuleDescription>,
+    /// The control that decides, or that changes a limit.
     pub control: Option<Control>,
     /// The key in the store; none if nothing is counted.
     pub key: Option<String>,
+    /// One for each limit of the key, in order.
     pub limits: Vec<LimitState>,
+    /// The hits in flight; none without a concurrency limit.
     pub holds: Option<HoldState>,
     /// What the id of the descriptor has reserved; none if nothing can be settled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -126,6 +137,7 @@ pub struct DescriptorState {
     /// The hits that are counted, but not served yet, by the replica that answers; none if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leased: Option<LeasedState>,
+    /// The hits in the log that count; none without a sliding_log limit.
     pub log_len: Option<u64>,
     /// What the replica that answers has counted by the policy `local`, of its share of each limit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -135,6 +147,7 @@ pub struct DescriptorState {
 /// A state as far as the store could be read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReadState {
+    /// The state; its numbers are none if the store could not be read.
     #[serde(flatten)]
     pub state: DescriptorState,
     /// The hits of each span; none if they could not be read.
@@ -146,13 +159,19 @@ pub struct ReadState {
 /// A limit; what it has counted is none if it could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitState {
+    /// The name of the limit; empty if it has none.
     pub name: String,
+    /// The algorithm, as rule files name it.
     pub algorithm: String,
+    /// The hits that one period allows.
     pub n: u32,
     /// The limit in words.
     pub text: String,
+    /// Whether the limit only counts.
     pub shadow_mode: bool,
+    /// Hits counted.
     pub used: Option<u64>,
+    /// The largest number of hits allowed now.
     pub remaining: Option<u64>,
     /// The time until the limit, left alone, is back to its full allowance.
     pub reset_ms: Option<u64>,
@@ -165,6 +184,7 @@ pub struct LimitState {
 pub struct HoldState {
     /// The number of ids; none if hits have no ids.
     pub ids: Option<u64>,
+    /// The number of hits in flight.
     pub hits: u64,
     /// The time until the first expires.
     pub expires_ms: u64,
@@ -173,6 +193,7 @@ pub struct HoldState {
 /// What an id has reserved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReservationState {
+    /// The number of reserved hits.
     pub hits: u64,
     /// The number of reservations that the hits are the sum of.
     pub count: u64,
@@ -185,6 +206,7 @@ pub struct ReservationState {
 /// Hits of a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeasedState {
+    /// The number of hits that are not served yet.
     pub hits: u64,
     /// The time until unused hits are returned.
     pub ends_ms: u64,
@@ -193,7 +215,9 @@ pub struct LeasedState {
 /// The hits of a span.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountedSpan {
+    /// The length of the span.
     pub span_ms: u64,
+    /// The count.
     #[serde(flatten)]
     pub result: CountResult,
 }
@@ -202,10 +226,14 @@ pub struct CountedSpan {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum CountResult {
+    /// There is no count.
     Failed {
+        /// Why not.
         error: String,
     },
+    /// A limit has counted.
     Counted {
+        /// The number of hits.
         count: u64,
         /// The length of the intervals that hits are counted by.
         resolution_ms: u64,
@@ -215,6 +243,7 @@ pub enum CountResult {
         is_minimum: bool,
         /// The index of the limit that counted.
         limit: u8,
+        /// The algorithm of that limit.
         algorithm: String,
     },
 }

@@ -9,6 +9,7 @@
 //! `applied` and `inspect` show operators what applies to a descriptor, and what it has counted.
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
@@ -92,6 +93,10 @@ impl Default for Options {
 }
 
 /// What a request took and is not to keep. Most requests take nothing, and then nothing is allocated.
+///
+/// [`Holds::release`] returns hits of concurrency limits and cancels reservations. It is due when the request is done,
+/// unless a later request settles what this one has reserved: then the holds are dropped. Without it, hits in flight
+/// and reservations lapse after the timeouts of their rules.
 #[derive(Debug, Default)]
 pub struct Holds(Option<Box<Taken>>);
 
@@ -103,6 +108,9 @@ impl Holds {
 }
 
 /// Decides requests by rules, counting in a store.
+///
+/// All methods take `&self`, so that threads share a limiter. The rules are an argument of each decision: new ones
+/// apply from the next request on, and rules of the same limits go on with the same counters.
 #[derive(Debug)]
 pub struct Limiter<S> {
     store: S,
@@ -229,7 +237,7 @@ impl<S: Store> Limiter<S> {
     /// request, [`Holds::denied`] returns the reservations, which are to be cancelled at once.
     ///
     /// # Errors
-    /// The request is invalid, or the store failed to charge it.
+    /// The request is invalid, there are no rules, or the store failed, which may have charged a part of it.
     pub async fn decide<'s>(
         &self,
         rules: Option<impl Into<ActiveView<'s>>>,

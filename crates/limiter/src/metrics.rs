@@ -65,6 +65,7 @@ impl DomainCounts {
         });
     }
 
+    /// Returns the sum of all domains.
     pub fn total(&self) -> u64 {
         let domains = self.domains.snapshot(|count| count.load(Ordering::Relaxed));
         let other = self.budget.other.load(Ordering::Relaxed);

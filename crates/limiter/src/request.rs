@@ -1,7 +1,5 @@
 //! A request, independent of its encoding.
 
-#![warn(missing_docs)]
-
 use std::sync::Arc;
 
 use tracing::Span;
@@ -41,7 +39,8 @@ pub struct Descriptor<'a> {
     pub budget: Option<&'a Budget<'a>>,
 }
 
-/// What to do about what an id has reserved of the keys of a request, whatever `reserve` of their rules says.
+/// What to do about what an id has reserved of the keys of a request, whatever `reserve` of their rules says. A
+/// descriptor is invalid if its rule does not count by windows, or is unlimited, and if no rule applies.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget<'a> {
     /// Names the reservation.
@@ -53,7 +52,8 @@ pub struct Budget<'a> {
 /// A step of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BudgetStep {
-    /// Reserves hits, 0 for the rule's estimate. The same request, made again, changes nothing.
+    /// Reserves hits, 0 for the rule's estimate, up to its `at_most`: half of the limit, unless it is written. The same
+    /// request, made again, changes nothing.
     Reserve(u32),
     /// Settles what the id has reserved with the hits that were used.
     Settle(u32),
@@ -61,12 +61,13 @@ pub enum BudgetStep {
     Cancel,
 }
 
-/// A limit that the client sent with a descriptor.
+/// A limit that the client sent with a descriptor, in fixed windows. Another `unit`, a multiplier of 0 and a period of
+/// over 100 years make the descriptor invalid.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Override {
     /// The hits that are allowed in each period.
     pub requests_per_unit: u32,
-    /// The number of `envoy.type.v3.RateLimitUnit`.
+    /// The number of `envoy.type.v3.RateLimitUnit`: 1 second, 2 minute, 3 hour, 4 day, 5 month, 6 year, 7 week.
     pub unit: i32,
     /// How many units a period has; none for one.
     pub unit_multiplier: Option<u32>,

@@ -18,16 +18,21 @@ use crate::model::value_set::{Group, ValueSet};
 use crate::{Domain, RuleSet};
 use weir_limit::Limit;
 
+/// What differs between two sets of rules.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Difference<'s> {
+    /// The rules that only the new set has.
     pub added: Vec<ListedRule<'s>>,
+    /// The rules that only the old set has.
     pub removed: Vec<ListedRule<'s>>,
+    /// What differs in rules that both have.
     pub changed: Vec<Change<'s>>,
 }
 
 /// A rule that only one of the sets has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ListedRule<'s> {
+    /// The domain of the rule.
     pub domain: &'s str,
     /// The path of the rule, or of a descriptor without limits; none for a domain without any.
     pub rule: Option<String>,
@@ -38,6 +43,7 @@ pub struct ListedRule<'s> {
 /// A member of a rule, a descriptor or a domain that differs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change<'s> {
+    /// The domain of the rule.
     pub domain: &'s str,
     /// The path of the rule or the descriptor; none if the member is one of the domain.
     pub rule: Option<String>,
@@ -45,10 +51,13 @@ pub struct Change<'s> {
     /// `matches by` for the key that names values, if the name of the descriptor is the same; `wildcards` for
     /// the order of the wildcards that both sets have on one level.
     pub member: String,
+    /// The member in the old set.
     pub old: Value,
+    /// The member in the new set.
     pub new: Value,
 }
 
+/// Compares two sets, domain by domain in the order of their names.
 pub fn compare<'s>(old: &'s RuleSet, new: &'s RuleSet) -> Difference<'s> {
     let names = old.domains.keys().chain(new.domains.keys());
     let names: BTreeSet<&str> = names.map(|name| &**name).collect();

@@ -16,8 +16,8 @@ use crate::{Options, RuleSet, matcher};
 use weir_limit::{Calendar, Unit};
 
 impl RuleSet {
-    /// Compiles documents and returns the listed problems. If one is an error, the set must not be used. Counters
-    /// are carried over from `previous`.
+    /// Compiles documents and returns the listed problems. If one is an error, the set must not be used. Counts for
+    /// metrics are carried over from `previous`; those of limits are in the store.
     pub fn compile(
         documents: &[impl Document],
         options: &Options,

@@ -16,25 +16,37 @@ use weir_limit::{Algorithm, AlgorithmKind, FixedWindow, Limit, SECOND};
 /// A rule as the debug pages, `/v1` and `weir check` show it, with the names of rule files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RuleDescription {
+    /// The domain of the rule.
     pub domain: String,
     /// The path of the rule.
     pub rule: String,
     /// The path with hashes in place of secret values, where the rule names any; only in lists of all rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redacted_rule: Option<String>,
+    /// The keys and the values that it names; a value is empty if it names none.
     pub entries: Vec<OwnedEntry>,
+    /// Where it is written.
     #[serde(flatten)]
     pub origin: Origin,
+    /// Whether it has no limits.
     pub unlimited: bool,
+    /// Its limits, in order.
     pub limits: Vec<LimitDescription>,
     /// The name of the first limit.
     pub name: String,
+    /// The names of rules that it replaces.
     pub replaces: Box<[Box<str>]>,
+    /// Whether it only counts.
     pub shadow_mode: bool,
+    /// Whether it counts as a quota.
     pub quota_mode: bool,
+    /// Whether all values of a request distinguish its metrics.
     pub detailed_metric: bool,
+    /// Whether values that it does not name distinguish its metrics.
     pub value_to_metric: bool,
+    /// What it adds to answers.
     pub metadata: Option<Metadata>,
+    /// How its hits are reserved; none if they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserve: Option<Box<Reserve>>,
     /// `false` if its hits are never charged early.
@@ -57,12 +69,14 @@ pub struct RuleDescription {
     pub of_domain: Option<RuleOfDomain>,
 }
 
+/// What the domain of a rule adds to its description.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleOfDomain {
     /// For each entry, whether all values of a wildcard share the limits.
     pub share_threshold: Vec<bool>,
     /// `together` or `each`.
     pub charge: String,
+    /// The failure policy of the domain; none if the settings decide.
     pub on_store_failure: Option<String>,
 }
 
@@ -72,13 +86,21 @@ pub struct LimitDescription {
     /// The number and the period in short form; none if it has no period.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<String>,
+    /// The hits that one period allows.
     pub requests_per_unit: u32,
+    /// The unit of the period; none if it has no period.
     pub unit: Option<String>,
+    /// How many units a period has.
     pub unit_multiplier: u32,
+    /// The algorithm.
     pub algorithm: String,
+    /// Whether denied hits are charged too.
     pub charge_denied: bool,
+    /// Whether the limit only counts.
     pub shadow_mode: bool,
+    /// The name of the limit; empty if it has none.
     pub name: String,
+    /// The other parameters of the algorithm.
     #[serde(flatten)]
     pub parameters: Map<String, Value>,
 }
@@ -112,6 +134,7 @@ impl Domain {
 }
 
 impl Rule {
+    /// Returns the limits in words, or `unlimited`.
     pub fn limits_text(&self) -> String {
         match self.limits() {
             [] => "unlimited".to_owned(),

@@ -7,6 +7,7 @@
 //! `overlay`, which are on top of the model. What compiles, lints, compares and writes whole sets is on top of all.
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
@@ -57,7 +58,7 @@ use siphasher::sip::SipHasher13;
 use weir_common::failure::OnStoreFailure;
 use weir_limit::Calendar;
 
-/// An immutable, compiled set of rules.
+/// An immutable, compiled set of rules. Threads share one, and a new one replaces it as a whole.
 #[derive(Debug, Default)]
 pub struct RuleSet {
     domains: HashMap<Box<str>, Domain>,
@@ -153,6 +154,7 @@ impl RuleSet {
         self.rules.iter().map(AsRef::as_ref)
     }
 
+    /// Returns the rule at a position in the order of the files.
     pub fn rule(&self, position: usize) -> Option<&Rule> {
         self.rules.get(position).map(AsRef::as_ref)
     }

@@ -116,8 +116,10 @@ struct Wildcard {
     parts: Box<[Box<str>]>,
 }
 
+/// The rule that a descriptor matches.
 #[derive(Clone, Copy, Debug)]
 pub struct Found<'s> {
+    /// The rule.
     pub rule: &'s Rule,
     /// Whether the key has another text for a value: a pattern with `share_threshold`, or an address's canonical form.
     pub replaces_values: bool,

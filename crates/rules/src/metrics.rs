@@ -72,6 +72,7 @@ const FOLDED_UPDATES: MetricFamily = MetricFamily::counter(
     &[],
 );
 
+/// Passes the metrics of all rules to a sink.
 pub fn collect_metrics(rules: &RuleSet, sink: &mut dyn MetricSink) {
     let all = series(rules);
     for (i, (family, _)) in FAMILIES.iter().enumerate() {
@@ -195,8 +196,11 @@ fn reserving(set: &RuleSet) -> Vec<((&str, Cow<'_, str>), ReserveCounts)> {
 /// Hits since the start of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HitTotals {
+    /// All hits.
     pub hits: u64,
+    /// Hits over the limit.
     pub over_limit: u64,
+    /// Hits within the limit, but near it.
     pub near_limit: u64,
     /// Hits over the limit that shadow mode let pass, of the rule or of one of its limits.
     pub shadow_mode: u64,
@@ -208,11 +212,14 @@ pub struct HitTotals {
     pub store_errors: u64,
 }
 
+/// The hits of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RuleTotals<'a> {
+    /// The domain of the rule.
     pub domain: &'a str,
     /// The path of the rule; none for the limits that were sent with requests of the domain.
     pub rule: Option<&'a str>,
+    /// The hits.
     #[serde(flatten)]
     pub totals: HitTotals,
 }

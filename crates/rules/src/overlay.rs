@@ -23,15 +23,19 @@ use crate::syntax::problem::{Omitted, Problem, Problems};
 #[derive(Clone, Debug, Default)]
 pub struct Overlay {
     pub(super) files: Arc<[RuleFile]>,
+    /// The number of patches.
     pub patches: usize,
     /// The warnings about the files, and the number of those that are not listed.
     warnings: Arc<[Problem]>,
     omitted: Omitted,
 }
 
+/// Why overlay files are rejected.
 #[derive(Debug)]
 pub struct OverlayError {
+    /// The errors and warnings that are listed.
     pub problems: Vec<Problem>,
+    /// The number of problems that are not listed.
     pub omitted: Omitted,
     pub(super) files: Vec<RuleFile>,
 }
@@ -68,6 +72,7 @@ impl Overlay {
         Overlay::new(files, found, options)
     }
 
+    /// Returns the names of the files.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         self.files.iter().map(|file| file.name.as_str())
     }

@@ -1,7 +1,5 @@
 //! Finds and reads rule files.
 
-#![warn(missing_docs)]
-
 pub(crate) mod lists;
 pub(crate) mod manifest;
 pub mod xds;
@@ -21,7 +19,7 @@ use weir_common::regular;
 /// The first line of [`RuleSet::to_yaml`](crate::RuleSet::to_yaml). All documents of a file that starts with it are read.
 pub const YAML_HEADER: &str = "# The active rules of weir: one YAML document for each domain.\n";
 
-/// A rule file.
+/// A rule file: a name and its text, whether it was read from disk or not.
 #[derive(Clone, Debug, Hash)]
 pub struct RuleFile {
     /// The path, as problems show it.

@@ -66,38 +66,62 @@ const MIN_OBSOLETE_BYTES: u64 = 64 << 10;
 /// What a store on disk is made with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The directory, which is created if it does not exist.
+    /// The directory, which is created if it does not exist, and locked until the store is finished or dropped.
     pub path: PathBuf,
-    /// How often changes are written.
+    /// How often changes are written and synced: about what a crash loses at most.
     pub sync: Duration,
-    /// The maximum number of keys.
+    /// The maximum number of keys. A directory that was made for far fewer is rejected.
     pub max_keys: usize,
 }
 
 /// Why a directory is not used. The messages follow the name of the setting.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
+    /// The system does not allow it.
     #[error("store.disk.path is {0:?}: {1}")]
     Io(PathBuf, io::Error),
+    /// Another process has it.
     #[error(
         "store.disk.path is {0:?}, which another process uses: give each process its own directory"
     )]
     InUse(PathBuf),
+    /// Another version of weir wrote it.
     #[error(
         "store.disk.path is {path:?}, which has format {version}, and this version of weir knows \
          format {known}: use the version that wrote it, or name an empty directory"
     )]
-    Version { path: PathBuf, version: u32, known: u32 },
+    Version {
+        /// The directory.
+        path: PathBuf,
+        /// Its format.
+        version: u32,
+        /// The format that this version knows.
+        known: u32,
+    },
+    /// A file of it cannot be read.
     #[error(
         "store.disk.path is {path:?}, and {file} in it cannot be read: {error}: repair that, \
          or remove the file to lose what was counted in it"
     )]
-    Unreadable { path: PathBuf, file: String, error: io::Error },
+    Unreadable {
+        /// The directory.
+        path: PathBuf,
+        /// The name of the file in it.
+        file: String,
+        /// Why not.
+        error: io::Error,
+    },
+    /// It was made for far fewer keys.
     #[error(
         "store.disk.path is {path:?}, which was made for fewer keys: set store.memory.max_keys to \
          at most {max_keys}, or name an empty directory"
     )]
-    TooManyKeys { path: PathBuf, max_keys: usize },
+    TooManyKeys {
+        /// The directory.
+        path: PathBuf,
+        /// The most keys that it can be used for.
+        max_keys: usize,
+    },
 }
 
 /// Keeps states in memory, and on disk what they were at the last sync.

@@ -184,6 +184,7 @@ impl FailureCounts {
         self.degraded[policy as usize].load(Relaxed)
     }
 
+    /// Charges that failed with an error.
     pub fn failed(&self, kind: StoreError) -> u64 {
         self.failed[kind as usize].load(Relaxed)
     }

@@ -1,6 +1,7 @@
 //! Where state lives: the trait that all stores implement, and what it charges: the keys of a request, all at once.
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
@@ -112,6 +113,7 @@ impl StoreError {
 /// The identity of a counter, together with the shape of the plan that it is charged to.
 #[derive(Clone, Copy, Debug)]
 pub struct Key<'a> {
+    /// The domain of the rule.
     pub domain: &'a str,
     /// The descriptor's entries. If a rule shares its threshold, the pattern replaces the value.
     pub entries: &'a [Entry<'a>],
@@ -131,17 +133,22 @@ pub enum Role {
 /// One descriptor's charge.
 #[derive(Clone, Copy, Debug)]
 pub struct Charge<'a> {
+    /// What is charged.
     pub key: Key<'a>,
+    /// The limits that it is charged to.
     pub plan: &'a Arc<Plan>,
+    /// What is done with its hits.
     pub op: Op,
     /// The id of its hold, or of its reservation.
     pub hold: Option<&'a str>,
+    /// How its denial counts for the batch.
     pub role: Role,
 }
 
 /// All charges of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
+    /// The charges, in the order of their answers.
     pub charges: &'a [Charge<'a>],
     /// Charge all, or none if the batch is denied. The same for all batches of a domain: its Redis keys depend on it.
     pub together: bool,

@@ -117,6 +117,7 @@ impl<S: Store> Local<S> {
         Local { inner, table, streak: AtomicU32::new(0) }
     }
 
+    /// Returns the store inside.
     pub fn inner(&self) -> &S {
         &self.inner
     }

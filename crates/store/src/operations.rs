@@ -24,6 +24,7 @@ pub struct StoreStatus {
 pub struct BackendStatus {
     /// `main` or `per_second`.
     pub instance: &'static str,
+    /// `memory`, `disk` or `redis`.
     pub kind: &'static str,
     /// The address of the store, without logins; none in memory.
     pub address: Option<String>,
@@ -131,6 +132,7 @@ pub trait Operations: Send + Sync {
         self.inner().into_iter().for_each(Operations::forget_denials);
     }
 
+    /// Passes the metrics of the store to a sink.
     fn collect(&self, sink: &mut dyn MetricSink) {
         self.inner().into_iter().for_each(|inner| inner.collect(sink));
     }

@@ -59,7 +59,14 @@ use super::{Answers, Batch, Charge, Store, StoreError};
 use weir_common::threads;
 use weir_limit::Op;
 
-/// Keeps states in Redis.
+/// Keeps states in Redis, where all programs with the same keys share them.
+///
+/// **Connections.** One for each of [`Options::connections`] threads, and for each master of a cluster. It is opened
+/// with the first charge of its thread, on the runtime of that, and again whenever it is lost. What concurrent requests
+/// of a thread charge is sent together.
+///
+/// **Errors.** A charge ends within the budget of its batch. It fails at once while its connection is down, or is slow.
+/// If it failed with an error that is no [refusal](StoreError::is_refusal), it may have been made.
 #[derive(Debug)]
 pub struct RedisStore {
     shared: Arc<RedisContext>,

@@ -12,8 +12,10 @@ use weir_limit::Micros;
 /// Why the table cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The user may not use the keys or the commands of the table.
     #[error("the store does not permit it to this user")]
     NotPermitted,
 }
@@ -48,14 +50,18 @@ pub struct TableVersion {
 /// A row as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableRow {
+    /// The name of the row.
     pub name: String,
+    /// When it was written.
     pub at: Micros,
+    /// Its text.
     pub text: String,
 }
 
 /// A row to write or to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowChange {
+    /// The name of the row.
     pub name: String,
     /// When the row was written; below 2^53.
     pub at: Micros,
@@ -69,10 +75,18 @@ pub struct RowChange {
 /// What a write of a table did, besides writing all rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TableWritten {
-    /// Nothing else has changed: the versions before and after.
-    Alone { before: String, after: String },
+    /// Nothing else has changed.
+    Alone {
+        /// The version before.
+        before: String,
+        /// The version after.
+        after: String,
+    },
     /// The table has rows or times that this replica has not read, such as those of another one that wrote meanwhile.
-    Unread { before: String },
+    Unread {
+        /// The version before.
+        before: String,
+    },
     /// The table lost its rows meanwhile, and some of those that were written.
     Emptied,
 }
@@ -95,6 +109,7 @@ impl TableWritten {
 /// Why the texts of replicas cannot be written or read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplicaTextError {
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The store does not permit it, and will not.

@@ -10,7 +10,9 @@ use weir_limit::{KeyState, Micros, Op, Plan};
 /// A key and its plan, as in a [`Charge`] of it.
 #[derive(Clone, Copy, Debug)]
 pub struct StateKey<'a> {
+    /// The key.
     pub key: Key<'a>,
+    /// The limits that count for it.
     pub plan: &'a Arc<Plan>,
     /// Whether the key's domain has `charge: together`.
     pub together: bool,

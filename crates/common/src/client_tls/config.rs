@@ -30,10 +30,13 @@ pub struct ClientTls {
     name: ServerName<'static>,
 }
 
+/// Why a connection cannot be encrypted.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientTlsError {
+    /// The name of the server is invalid.
     #[error("{0:?} is not a host")]
     Name(String),
+    /// The certificates cannot be used.
     #[error("{0}")]
     Certificates(String),
 }

@@ -18,7 +18,9 @@ use crate::{
 /// `n` hits in any span of `period`, counted in sub-windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BucketedWindow {
+    /// The hits that one period allows.
     pub n: u32,
+    /// The length of the period.
     pub period: Micros,
     /// `B`, the number of sub-windows: 2 to 3600.
     pub buckets: u32,
@@ -44,6 +46,7 @@ impl State {
 }
 
 impl BucketedWindow {
+    /// Returns the number of counts that a state has: one more than sub-windows.
     pub fn slots(&self) -> u32 {
         self.buckets + 1
     }

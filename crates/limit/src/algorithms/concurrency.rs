@@ -34,6 +34,7 @@ const MAX_IN_FLIGHT: u64 = 1 << 52;
 /// At most `n` hits in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Concurrency {
+    /// The hits that may be in flight.
     pub n: u32,
     /// When hits expire that are not released.
     pub timeout: Micros,
@@ -42,13 +43,16 @@ pub struct Concurrency {
 }
 
 impl Concurrency {
+    /// The bytes of a hold.
     pub const HOLD_BYTES: u64 = 24;
 }
 
 /// The hits in flight, with ids or without.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
+    /// Hits without ids.
     Counted(Counted),
+    /// Hits with ids.
     Held(Held),
 }
 

@@ -19,6 +19,7 @@ use crate::{
 /// `n` hits in each window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
+    /// The hits that one period allows.
     pub n: u32,
     /// The window's length; with a calendar, about that.
     pub period: Micros,

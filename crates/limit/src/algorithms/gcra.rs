@@ -51,6 +51,7 @@ pub struct Gcra {
 /// Why a limit is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GcraError {
+    /// No tick keeps the arithmetic exact.
     #[error("its burst and period are too large for exact arithmetic")]
     TooLarge,
     /// The burst and the debt come back too slowly; this is the largest sum that comes back in time.
@@ -163,6 +164,7 @@ impl Gcra {
         (self.burst * self.p).saturating_sub(level) / self.p
     }
 
+    /// Returns the unit of time that the limit computes in.
     pub fn tick(&self) -> Micros {
         self.tick
     }

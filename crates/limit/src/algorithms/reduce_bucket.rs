@@ -53,6 +53,7 @@ impl ReduceBucket {
     /// Times are below this, so that every store computes exactly.
     pub const END: u64 = 1 << 52;
 
+    /// Returns the plan of this limit alone.
     pub fn plan(self) -> Plan {
         Plan::new(vec![Limit::without_period(self.max, Algorithm::ReduceBucket(self), true)])
     }

@@ -19,7 +19,9 @@ use crate::{
 /// `n` hits in any span of `period`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingLog {
+    /// The hits that one period allows.
     pub n: u32,
+    /// The length of the period.
     pub period: Micros,
 }
 

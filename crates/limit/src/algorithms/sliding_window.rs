@@ -23,7 +23,9 @@ const LAST_INSTANT: Micros = 1 << 52;
 /// About `n` hits in any span of `period`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingWindow {
+    /// The hits that one period allows.
     pub n: u32,
+    /// The length of the period.
     pub period: Micros,
 }
 
@@ -32,7 +34,9 @@ pub struct SlidingWindow {
 pub struct State {
     /// The number of the current window since the epoch.
     pub index: u64,
+    /// Hits counted in the window before.
     pub previous: u32,
+    /// Hits counted in the current window.
     pub current: u32,
 }
 

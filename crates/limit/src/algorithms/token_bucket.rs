@@ -28,9 +28,11 @@ const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 /// `capacity` tokens, of which `amount` come back each `interval`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenBucket {
+    /// The tokens of a full bucket.
     pub capacity: u32,
     /// Tokens that come back each `interval`; at least 1.
     pub amount: u32,
+    /// The time between two amounts that come back.
     pub interval: Micros,
     /// Whether a denial restarts the wait.
     pub strict: bool,

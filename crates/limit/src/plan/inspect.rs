@@ -26,8 +26,10 @@ pub struct KeyState {
     pub leased: Option<LeasedHits>,
 }
 
+/// Hits that are charged in the store, for this process to serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeasedHits {
+    /// The number of hits that are not served yet.
     pub hits: u64,
     /// The time until unused hits are returned.
     pub ends_in: Micros,
@@ -49,6 +51,7 @@ pub struct LimitReading {
 /// Why hits cannot be counted over a span.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CountError {
+    /// The span is 0.
     #[error("the span is 0: use a longer one, such as 5m")]
     Zero,
     /// No limit of the rule keeps the times of hits; these are its algorithms.
@@ -57,13 +60,19 @@ pub enum CountError {
          {0}: set the algorithm of one of them"
     )]
     NoTimes(String),
+    /// No limit of the rule counts over so long a span.
     #[error(
         "a span of {} is longer than {}, the longest period over which this rule counts: use up to \
          that",
         shown(*.span),
         shown(*.longest)
     )]
-    TooLong { span: Micros, longest: Micros },
+    TooLong {
+        /// The span that was asked for.
+        span: Micros,
+        /// The longest period that a limit of the rule counts over.
+        longest: Micros,
+    },
 }
 
 /// A time as `90s` or `1.5ms`.

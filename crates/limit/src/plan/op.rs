@@ -19,6 +19,7 @@ use std::num::NonZeroU32;
 
 use crate::{Decision, Micros};
 
+/// What a charge does with the hits of a key. The table of this file compares the operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Takes hits; 0 only looks, and never charges or creates a state.
@@ -125,6 +126,7 @@ impl Op {
     }
 }
 
+/// Hits to take if they fit: see [`Op::UpTo`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpTo {
     /// The hits without which nothing is taken.

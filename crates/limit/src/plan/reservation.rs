@@ -35,6 +35,7 @@ impl Reserve {
 
 /// The state of a key, in either form.
 pub trait KeyCounts {
+    /// Charges the state as [`Plan::charge`] does.
     fn charge(&mut self, plan: &Plan, now: Micros, op: Op) -> ChargeOutcome;
 
     /// Passes each limit with the start of its newest window or sub-window; 0 if it has none.
@@ -101,6 +102,7 @@ impl ReservationOp {
 }
 
 impl Reservation {
+    /// The largest [`tag`](Self::tag): records have 12 bits for it.
     pub const MAX_TAG: u16 = (1 << 12) - 1;
 
     /// The longest time, in seconds, within which hits can be settled.

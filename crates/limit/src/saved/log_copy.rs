@@ -27,6 +27,7 @@ pub struct LogCopy {
     oldest: Micros,
 }
 
+/// What comes after a part of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextPart {
     /// There is more to copy.

@@ -27,18 +27,27 @@ pub struct CompiledControls {
 /// What a control does to a descriptor.
 #[derive(Clone, Copy, Debug)]
 pub enum Effect<'c> {
+    /// Denies.
     Block {
+        /// The control that blocks.
         control: &'c Control,
         /// The time that is left; none if the block does not end.
         wait: Option<Micros>,
     },
+    /// Allows, whatever the limits say.
     Allow {
+        /// The control that allows.
         control: &'c Control,
         /// Whether hits are charged nevertheless.
         count: bool,
     },
     /// The plan of the rule with other numbers: those of the control, and of others that match the same.
-    Limit { control: &'c Control, plan: &'c Arc<Plan> },
+    Limit {
+        /// The control that gives them.
+        control: &'c Control,
+        /// The plan with these numbers.
+        plan: &'c Arc<Plan>,
+    },
 }
 
 impl<'c> Effect<'c> {

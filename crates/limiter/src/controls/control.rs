@@ -15,6 +15,7 @@ use weir_limit::Micros;
 /// A decision of an operator about the descriptors that contain its entries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Control {
+    /// The id, by which operators change it.
     pub id: String,
     /// The domain; `*` matches any.
     pub domain: String,
@@ -27,6 +28,7 @@ pub struct Control {
     /// Whether a network in a value is a text like others.
     #[serde(default)]
     pub text: bool,
+    /// What is done to the descriptors.
     #[serde(flatten)]
     pub action: Action,
     /// What a block spares: requests with one of these entries in a descriptor.
@@ -35,8 +37,10 @@ pub struct Control {
     /// When the control ends; none: never.
     #[serde(default, with = "time")]
     pub until: Option<Micros>,
+    /// Why the operator wrote it; may be empty.
     #[serde(default)]
     pub reason: String,
+    /// Who wrote it; may be empty.
     #[serde(default)]
     pub by: String,
     /// When the control was written. Of two controls with the same id the newer one is valid.
@@ -50,21 +54,30 @@ pub struct Draft {
     /// Empty in a request about the only domain that has rules.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub domain: String,
+    /// As [`Control::entries`].
     pub entries: Vec<OwnedEntry>,
+    /// As [`Control::exact`].
     #[serde(default)]
     pub exact: bool,
+    /// As [`Control::text`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub text: bool,
+    /// As [`Control::action`].
     #[serde(flatten)]
     pub action: Action,
+    /// As [`Control::except`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub except: Vec<OwnedEntry>,
+    /// How long it lasts, such as `1h`.
     #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
     pub duration: Option<String>,
+    /// When it ends, in RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
+    /// As [`Control::reason`].
     #[serde(default)]
     pub reason: String,
+    /// As [`Control::by`].
     #[serde(default)]
     pub by: String,
 }
@@ -149,14 +162,19 @@ pub enum Action {
         count: bool,
     },
     /// Gives a limit of the matched rule other numbers.
-    Limit { limit: LimitChange },
+    Limit {
+        /// The numbers.
+        limit: LimitChange,
+    },
 }
 
 /// The numbers for a limit of the matched rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "WrittenChange")]
 pub struct LimitChange {
+    /// The hits that one period allows.
     pub n: u32,
+    /// The burst; none keeps that of the limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst: Option<u32>,
     /// The name of the limit; empty for the only one.

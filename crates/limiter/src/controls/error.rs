@@ -7,8 +7,11 @@ use weir_limit::NumbersError;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{error}; {help}")]
 pub struct ControlError {
+    /// What is wrong.
     pub error: String,
+    /// What to write instead.
     pub help: String,
+    /// The kind of the error.
     pub kind: ErrorKind,
     /// The names of the limits of which one must be named; empty in other errors.
     pub names: Vec<String>,

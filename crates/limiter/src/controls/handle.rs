@@ -69,6 +69,7 @@ pub struct PutOptions {
 /// What a change did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
+    /// The control as it is now.
     pub control: Control,
     /// Whether all replicas apply it within a second.
     pub shared: bool,
@@ -85,7 +86,9 @@ pub struct Written {
 /// Why the file of controls lacks changes, and since when.
 #[derive(Clone, Debug)]
 pub struct Unkept {
+    /// Why the file was not written.
     pub error: String,
+    /// Since when it lacks changes.
     pub since: Micros,
 }
 

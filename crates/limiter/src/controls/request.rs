@@ -28,9 +28,11 @@ const LIMIT_MEMBERS: &[&str] = &["n", "burst", "name", "rate"];
 pub enum Expiry {
     /// A block: the longest period of the rules that it matches, else an hour. Others: forever.
     Default,
+    /// After a time.
     For(Duration),
     /// Until an instant.
     Until(Micros),
+    /// Never.
     Forever,
 }
 

@@ -19,6 +19,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 /// The outcome of the first read of the shared table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FirstRead {
+    /// It has not ended yet.
     #[default]
     Waiting,
     /// The read failed, and is repeated.

@@ -65,6 +65,7 @@ named_enum! {
 /// Selects the rows to return.
 #[derive(Clone, Copy)]
 pub struct Query<'a> {
+    /// What keys are listed by.
     pub by: By,
     /// Not for [`By::Near`], which lists what is near a limit now.
     pub window: Window,
@@ -102,10 +103,12 @@ pub type Filter<'a> = dyn Fn(&str, &[Entry<'_>]) -> bool + 'a;
 /// The keys with the most hits or denials, or the closest to a limit; the first row first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopList {
+    /// What keys are listed by.
     pub by: By,
     /// The window; of those near a limit, all time.
     #[serde(default)]
     pub window: Window,
+    /// Whose hits these are.
     #[serde(default)]
     pub scope: Scope,
     /// The replicas whose lists these are.
@@ -117,6 +120,7 @@ pub struct TopList {
     pub total: u64,
     /// Every key with more hits than this is listed, if the query selects it and there is no limit.
     pub unlisted: u64,
+    /// The keys.
     pub rows: Vec<TopRow>,
     /// The greatest count of a row that `limit` has cut off.
     #[serde(skip)]
@@ -130,6 +134,7 @@ fn one() -> usize {
 /// A key. Its true count is from `count - error` to `count`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopRow {
+    /// The domain of the key.
     pub domain: String,
     /// The entries that are counted together: without a hold id, and with the pattern where a rule
     /// shares its threshold.
@@ -143,7 +148,9 @@ pub struct TopRow {
     pub cut: bool,
     /// Hits requested; denied; that would be denied; or admitted at or over `near_limit_ratio`.
     pub count: u64,
+    /// How much `count` may be too large.
     pub error: u64,
+    /// The limit that the key is near; none in other lists.
     #[serde(flatten)]
     pub near: Option<LimitUsage>,
     /// Identifies a key that is cut, among those of all replicas; empty for others.
@@ -156,6 +163,7 @@ pub struct TopRow {
 pub struct LimitUsage {
     /// The name of the limit; of several without names, its text; else empty.
     pub limit: String,
+    /// Hits counted.
     pub used: u64,
     /// The most hits that the limit can allow at once: its burst, or its n.
     pub n: u32,

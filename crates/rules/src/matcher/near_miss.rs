@@ -42,6 +42,7 @@ pub enum NearMiss<'s> {
 }
 
 impl RuleSet {
+    /// Returns what a descriptor was probably meant to match, the most likely first; also in up to three other domains.
     pub fn near_misses(&self, domain: &str, entries: &[Entry<'_>]) -> Vec<NearMiss<'_>> {
         let mut found = match self.domain(domain) {
             Some(domain) => domain.near_misses(entries),
@@ -55,6 +56,7 @@ impl RuleSet {
         found
     }
 
+    /// Returns the name of a domain that is most like this one.
     pub fn nearest_domain(&self, name: &str, suggester: &mut Suggester) -> Option<&str> {
         suggester.nearest(name, self.domains.keys().map(|name| &**name))
     }

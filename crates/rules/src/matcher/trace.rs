@@ -16,6 +16,7 @@ use weir_common::entry::Entry;
 use weir_common::network::Network;
 use weir_common::value;
 
+/// How the rule of a descriptor is found.
 #[derive(Debug, Default)]
 pub struct Trace<'s> {
     /// One for each entry that was looked up. The last has no match if an entry has none, or is part of a reservation.
@@ -27,6 +28,7 @@ pub struct Trace<'s> {
 /// The look-up of one entry.
 #[derive(Debug)]
 pub struct Step<'s> {
+    /// The descriptor that the entry matches.
     pub matched: Option<Candidate<'s>>,
     /// Further descriptors of the level that match the entry, in the order in which they are tried.
     pub later: Vec<Candidate<'s>>,
@@ -43,13 +45,17 @@ pub struct Step<'s> {
 pub struct Candidate<'s> {
     /// `key` or `key_value`.
     pub text: &'s str,
+    /// How it matches.
     pub kind: MatchKind,
     /// The position of the descriptor's key.
     pub origin: &'s Origin,
+    /// The rule on this level, if there is one.
     pub rule: Option<&'s Rule>,
+    /// Whether all values that it matches count together.
     pub share_threshold: bool,
     /// Where the network, the `values` or the list of the descriptor has the value.
     pub within: Option<Within<'s>>,
+    /// The descriptors below it.
     pub below: Level<'s>,
 }
 
@@ -60,6 +66,7 @@ pub struct Within<'s> {
     pub network: Option<Network>,
     /// The list, as the rule names it, and the line.
     pub line: Option<(&'s str, u32)>,
+    /// The item of `values` that has the value.
     pub item: Option<&'s str>,
 }
 
@@ -81,6 +88,7 @@ impl fmt::Display for Within<'_> {
 pub struct Level<'s>(&'s MatcherNode);
 
 impl<'s> Level<'s> {
+    /// Returns whether it has no descriptors.
     pub fn is_empty(self) -> bool {
         self.0.children.is_empty()
     }
@@ -140,6 +148,7 @@ impl<'s> Level<'s> {
         self.0.wildcards()
     }
 
+    /// Returns the number of its descriptors.
     pub fn size(self) -> usize {
         self.0.children.len()
     }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use weir_limit::{Limit, Reservation, smallest_capacity};
 
+/// The key `reserve` of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reserve {
     /// The key of the entry that names a reservation.
@@ -14,6 +15,7 @@ pub struct Reserve {
     pub settle: Option<Box<str>>,
     /// The hits of callers that send none.
     pub estimate: Option<u32>,
+    /// The hits without which nothing is reserved.
     pub at_least: u32,
     /// The most hits that are reserved; larger estimates are cut to it.
     pub at_most: u32,
@@ -31,7 +33,9 @@ pub struct Reserve {
 pub enum ReserveStep {
     /// Without an id: a look, or hits that are charged.
     NoId,
+    /// With an id: hits are reserved.
     Reserve,
+    /// With an id and a mark: what the id has reserved is settled.
     Settle,
 }
 

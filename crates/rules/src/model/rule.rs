@@ -25,13 +25,17 @@ pub struct Rule {
     pub plan: Option<Arc<Plan>>,
     /// The names of rules that this one replaces in a request that matches both.
     pub replaces: Box<[Box<str>]>,
+    /// Whether the rule only counts.
     pub shadow_mode: bool,
+    /// Whether its descriptors count as quotas.
     pub quota_mode: bool,
     /// Whether all values of the request distinguish the metrics of this rule.
     pub detailed_metric: bool,
     /// Whether values that the rule does not name distinguish its metrics.
     pub value_to_metric: bool,
+    /// What the rule adds to answers.
     pub metadata: Option<Metadata>,
+    /// How its hits are reserved; none if they are not.
     pub reserve: Option<Box<Reserve>>,
     /// Whether hits of the rule may be charged early, if its limits [can be leased](Plan::can_lease).
     pub lease: bool,
@@ -39,11 +43,13 @@ pub struct Rule {
     pub reserve_stats: Option<Arc<ReserveStats>>,
     /// The network or the list of its last entry.
     pub(crate) set: Option<Arc<ValueSet>>,
+    /// The counts of the rule.
     pub stats: Arc<RuleStats>,
     /// The counters by [`Domain::metric_path`](crate::Domain::metric_path); none if that is always the rule's own path.
     pub series: Option<Arc<RuleSeries>>,
     /// The denials by each limit; empty if the rule has only one.
     pub(crate) limit_stats: Box<[LimitStats]>,
+    /// Where the rule is written.
     pub origin: Origin,
     /// The patches of the overlay that changed the rule, in the order in which they apply.
     pub patches: Arc<[Origin]>,
@@ -55,6 +61,7 @@ impl Rule {
         self.plan.as_ref().map_or(&[], |plan| plan.limits())
     }
 
+    /// The name of the domain.
     pub fn domain(&self) -> &str {
         &self.name[..self.domain_length]
     }

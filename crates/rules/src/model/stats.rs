@@ -9,11 +9,17 @@ use weir_limit::Limit;
 /// Counters of one rule, or of one series of it. After a reload, the rule of the same name has them.
 #[derive(Debug, Default)]
 pub struct RuleStats {
+    /// All hits.
     pub total_hits: AtomicU64,
+    /// Hits over the limit.
     pub over_limit: AtomicU64,
+    /// Hits within the limit, but near it.
     pub near_limit: AtomicU64,
+    /// Hits of charges that were allowed, and not only by shadow mode.
     pub within_limit: AtomicU64,
+    /// Hits over the limit that shadow mode let pass.
     pub shadow_mode: AtomicU64,
+    /// Hits over the limit that this replica denied without the store.
     pub over_limit_with_local_cache: AtomicU64,
     /// Hits of requests that got an error because the store failed to charge them.
     pub store_errors: AtomicU64,
@@ -89,6 +95,7 @@ impl ReserveStats {
         add(&self.lost, 1);
     }
 
+    /// Returns a copy of the counters.
     pub fn counts(&self) -> ReserveCounts {
         let hits = [&self.reserved_hits, &self.settled_hits, &self.overdraft_hits];
         ReserveCounts {
@@ -114,6 +121,7 @@ pub struct ReserveCounts {
     pub settlements: [(&'static str, u64); 4],
     /// The hits that were reserved, that reservations were settled with, and that were charged beyond a limit.
     pub hits: [u64; 3],
+    /// What was used of reservations, divided by what was reserved.
     pub ratio: HistogramSnapshot,
 }
 

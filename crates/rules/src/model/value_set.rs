@@ -46,7 +46,9 @@ pub(crate) const RESERVED_HELP: &str = "remove it: weir uses these for values th
 /// The lengths of the prefixes by which addresses are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
+    /// The length for IPv4, up to 32.
     pub v4: u8,
+    /// The length for IPv6, up to 128.
     pub v6: u8,
 }
 
@@ -140,6 +142,7 @@ pub enum MatchKind {
     Network,
     /// The value is in the list of the descriptor.
     List,
+    /// The value matches a pattern.
     Wildcard,
     /// The entry matched by its key alone.
     Key,

@@ -127,7 +127,9 @@ impl Patcher {
 pub struct OverlayReport {
     /// Errors: patches that do not fit a rule. Warnings: patches that match nothing.
     pub problems: Vec<Problem>,
+    /// The number of problems that are not listed.
     pub omitted: Omitted,
+    /// The number of rules that patches changed.
     pub patched_rules: usize,
     /// The number of patches that do not fit a rule.
     pub failed_patches: usize,

@@ -10,7 +10,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Position {
     /// A place in a text; line and column are counted from 1.
-    Line { line: NonZeroU32, column: u32 },
+    Line {
+        /// The line.
+        line: NonZeroU32,
+        /// The column, in characters.
+        column: u32,
+    },
     /// A field of a message: how many fields precede it in the tree. Its path is found by walking the tree.
     Field(u32),
 }
@@ -42,7 +47,9 @@ impl Position {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Place", into = "Place")]
 pub struct Origin {
+    /// The name of the file or the resource.
     pub file: Arc<str>,
+    /// The position in it.
     pub position: Position,
 }
 

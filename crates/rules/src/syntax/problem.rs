@@ -4,8 +4,6 @@
 //! A file may have a million problems, and a set any number of files. What is kept, logged and sent to
 //! a management server must grow with neither.
 
-#![warn(missing_docs)]
-
 use std::collections::HashMap;
 use std::fmt::{self, Write};
 

@@ -17,6 +17,7 @@ const TEXT_BYTES_PER_NODE: usize = 64;
 /// A part of a document, with its position.
 #[derive(Clone, Debug)]
 pub struct Node<'a> {
+    /// The position of its start.
     pub position: Position,
     storage: Storage<'a>,
     /// The number of nodes in it, itself included, with aliases expanded. Long texts count more than once.
@@ -26,11 +27,14 @@ pub struct Node<'a> {
     style: Style,
 }
 
+/// The content of a node.
 #[derive(Clone, Debug)]
 pub enum Content<'a> {
     /// Text as written, or decoded if it was encoded.
     Scalar(Cow<'a, str>),
+    /// Items, in order.
     List(Box<[Node<'a>]>),
+    /// Keys and values, in order; a key may be repeated.
     Map(Box<[(Node<'a>, Node<'a>)]>),
 }
 
@@ -42,6 +46,7 @@ enum Storage<'a> {
 }
 
 impl<'a> Node<'a> {
+    /// Returns a node of a text.
     pub fn scalar(position: Position, text: impl Into<Cow<'a, str>>, style: Style) -> Node<'a> {
         let text = text.into();
         let size = u32::try_from(1 + text.len() / TEXT_BYTES_PER_NODE).unwrap_or(u32::MAX);
@@ -49,18 +54,21 @@ impl<'a> Node<'a> {
         Node { position, storage, size, depth: 0, style }
     }
 
+    /// Returns a node of a list.
     pub fn list(position: Position, items: Vec<Node<'a>>) -> Node<'a> {
         let (size, depth) = extent(items.iter());
         let storage = Storage::Owned(Content::List(items.into()));
         Node { position, storage, size, depth, style: Style::Plain }
     }
 
+    /// Returns a node of a map.
     pub fn map(position: Position, entries: Vec<(Node<'a>, Node<'a>)>) -> Node<'a> {
         let (size, depth) = extent(entries.iter().flat_map(|(key, value)| [key, value]));
         let storage = Storage::Owned(Content::Map(entries.into()));
         Node { position, storage, size, depth, style: Style::Plain }
     }
 
+    /// Returns the content, of an alias that of its anchor.
     pub fn content(&self) -> &Content<'a> {
         match &self.storage {
             Storage::Owned(content) => content,
@@ -73,6 +81,7 @@ impl<'a> Node<'a> {
         self.text().map(|text| self.style.value(text))
     }
 
+    /// Returns the text of a scalar; none for a list or a map.
     pub fn text(&self) -> Option<&str> {
         match self.content() {
             Content::Scalar(text) => Some(text),
@@ -113,6 +122,7 @@ impl<'a> Node<'a> {
         entries.iter().find(|(name, _)| name.text() == Some(key)).map(|(_, value)| value)
     }
 
+    /// Returns the items of a list; none for a scalar or a map.
     pub fn items(&self) -> Option<&[Node<'a>]> {
         if let Content::List(items) = self.content() { Some(items) } else { None }
     }

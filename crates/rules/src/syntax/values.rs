@@ -13,13 +13,17 @@ use weir_limit::{Micros, SECOND};
 /// A kind of map in a test file: what it is, and its keys.
 #[derive(Debug)]
 pub struct Section {
+    /// What it is, in messages, such as `a request`.
     pub what: &'static str,
+    /// The keys that it may have.
     pub keys: &'static [&'static str],
 }
 
 /// Reports problems of one file.
 pub struct Reader<'r> {
+    /// The name of the file.
     pub file: &'r str,
+    /// Where problems are listed.
     pub problems: &'r mut Problems,
     /// All kinds of maps, for suggestions.
     pub sections: &'static [&'static Section],
@@ -38,6 +42,7 @@ impl Reader<'_> {
         self.problems.push(problem.at(position).about(text));
     }
 
+    /// Reports a value that does not fit its key.
     pub fn invalid(&mut self, node: &Node<'_>, field: &str, help: &str) {
         let message = format_args!("`{field}` is {}", describe(node));
         self.error(node.position, &node.shown(), message, help);
@@ -137,6 +142,7 @@ impl Reader<'_> {
         found.map(|(_, value)| *value)
     }
 
+    /// Reads a boolean.
     pub fn bool(&mut self, node: &Node<'_>, field: &str) -> Option<bool> {
         let Some(Value::Bool(value)) = node.value() else {
             self.invalid(node, field, "write true or false, without quotes");
@@ -145,6 +151,7 @@ impl Reader<'_> {
         Some(value)
     }
 
+    /// Reads a whole number within a range.
     pub fn number(
         &mut self,
         node: &Node<'_>,
@@ -192,6 +199,7 @@ impl Reader<'_> {
         }
     }
 
+    /// Reports a key that a map lacks.
     pub fn missing(&mut self, node: &Node<'_>, section: &Section, key: &str, help: &str) {
         // A map that is none is reported already.
         if let Content::Map(_) = node.content() {

@@ -25,9 +25,13 @@ const MAX_NODES: u32 = 1 << 24;
 /// The error that stopped the parser.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyntaxError {
+    /// The line, from 1.
     pub line: u32,
+    /// The column, from 1.
     pub column: u32,
+    /// The message of the parser.
     pub message: String,
+    /// What it is about.
     pub cause: Cause,
 }
 
@@ -36,14 +40,23 @@ pub struct SyntaxError {
 pub enum Cause {
     /// The value does not fit its tag. The message quotes the value.
     Tag,
+    /// A tab indents a line.
     Tab,
+    /// A colon is where no value may be.
     MappingValue,
+    /// A bracket or a brace is not closed.
     Bracket,
+    /// A quote is not closed.
     Quote,
+    /// The indentation fits no level.
     Indentation,
+    /// An alias is in its own anchor, or aliases expand to too many nodes.
     Alias,
+    /// Lists and maps are nested too deeply.
     Depth,
+    /// There are too many nodes.
     Size,
+    /// Another error.
     Other,
 }
 

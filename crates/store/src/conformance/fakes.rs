@@ -13,13 +13,16 @@ use weir_limit::{KeyState, Micros};
 pub struct Fake<S> {
     inner: S,
     fails: Mutex<Fails>,
+    /// The number of batches.
     pub calls: AtomicUsize,
+    /// The number of charges.
     pub charges: AtomicUsize,
 }
 
 type Fails = Box<dyn Fn(&Charge<'_>) -> Option<StoreError> + Send>;
 
 impl<S: Store> Fake<S> {
+    /// Returns a fake around a store.
     pub fn new(inner: S) -> Arc<Fake<S>> {
         Arc::new(Fake {
             inner,
@@ -95,7 +98,9 @@ impl Store for Never {
 
 /// Charges at once, but answers only after a permit is added.
 pub struct Gated<S> {
+    /// The store that charges.
     pub inner: S,
+    /// A permit for each answer.
     pub release: tokio::sync::Semaphore,
 }
 

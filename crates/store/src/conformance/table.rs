@@ -16,13 +16,16 @@ const ROWS_PER_CALL: usize = 50;
 /// A version, and the time and text of each row.
 #[derive(Clone, Debug, Default)]
 pub struct FakeRows {
+    /// The version; 0 before the first row.
     pub version: Micros,
+    /// The rows by their names.
     pub rows: BTreeMap<String, (Micros, String)>,
 }
 
 /// A table in memory, as a server keeps it.
 #[derive(Debug, Default)]
 pub struct FakeTable {
+    /// The rows and their version.
     pub rows: Mutex<FakeRows>,
     /// The time of the server.
     pub time: Mutex<Micros>,

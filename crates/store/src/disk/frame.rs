@@ -23,6 +23,7 @@ use std::io::{self, Read};
 
 use memchr::memmem;
 
+/// The largest frame.
 pub const MAX_FRAME_BYTES: usize = 256 << 10;
 
 pub const MAX_PAYLOAD_BYTES: usize = MAX_FRAME_BYTES - HEADER_BYTES;
@@ -30,6 +31,7 @@ pub const MAX_PAYLOAD_BYTES: usize = MAX_FRAME_BYTES - HEADER_BYTES;
 const HEADER_BYTES: usize = 28;
 const MAGIC: [u8; 4] = [0xb1, b'w', 0xd5, b'f'];
 
+/// What a frame contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
     /// Whole records.
@@ -94,6 +96,7 @@ impl FrameBuilder {
         MAX_FRAME_BYTES - self.bytes.len()
     }
 
+    /// Returns whether the payload is empty.
     pub fn is_empty(&self) -> bool {
         self.bytes.len() == HEADER_BYTES
     }
@@ -118,6 +121,7 @@ impl FrameBuilder {
         &self.bytes
     }
 
+    /// Removes the payload.
     pub fn clear(&mut self) {
         self.bytes.truncate(HEADER_BYTES);
     }
@@ -165,12 +169,16 @@ impl Header {
 
 const READ_BYTES: usize = 256 << 10;
 
+/// A frame as it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
+    /// What it contains.
     pub kind: FrameKind,
+    /// The logarithm of the number of shards.
     pub shard_bits: u8,
     /// Whether the frame directly follows the one that was read before.
     pub follows: bool,
+    /// Records, or a part of one.
     pub payload: &'a [u8],
 }
 

@@ -29,10 +29,12 @@ impl LeaseCharge {
         Arc::new(LeaseCharge { table: table.clone(), due, sent, answered })
     }
 
+    /// Returns the plan of the key.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.due.plan
     }
 
+    /// Returns the operation: it asks for hits, or returns some.
     pub fn op(&self) -> Op {
         match self.due.op {
             LeaseOp::Ask(most) => Op::UpTo(UpTo { least: 0, most, share: SHARE }),
@@ -40,6 +42,7 @@ impl LeaseCharge {
         }
     }
 
+    /// Passes the charge, which borrows its key, to `then`.
     pub fn with_charge<T>(&self, then: impl FnOnce(&Charge<'_>) -> T) -> T {
         self.due.leased.charge(&self.due.plan, self.op(), then)
     }

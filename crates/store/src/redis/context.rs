@@ -48,8 +48,11 @@ impl RedisContext {
 /// Counts of the traffic to Redis, since the start.
 #[derive(Debug, Default)]
 pub struct RedisCounts {
+    /// Round trips.
     pub trips: AtomicU64,
+    /// Calls of scripts.
     pub calls: AtomicU64,
+    /// Charges.
     pub charges: AtomicU64,
     /// Keys charged: fewer than charges where several charges of one key shared a round trip.
     pub keys: AtomicU64,

@@ -1,7 +1,5 @@
 //! The options of the Redis store: where the servers are, and how to reach and use them.
 
-#![warn(missing_docs)]
-
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::Builder;

@@ -3,6 +3,7 @@
 use super::{Concurrency, InFlight, MAX_IN_FLIGHT};
 use crate::{Hits, HoldLevels, Levels, Micros, Verdict, saved, wait};
 
+/// The number of hits in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     pub(super) count: u64,

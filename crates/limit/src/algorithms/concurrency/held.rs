@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use super::{Concurrency, InFlight};
 use crate::{Hits, HoldLevels, Levels, Micros, Verdict, saved, wait};
 
+/// The holds, the oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     count: u64,
@@ -19,7 +20,9 @@ pub struct Held {
 pub struct Hold {
     /// The hash of the id: ids may be long.
     pub id: u64,
+    /// When it was taken.
     pub start: Micros,
+    /// The number of hits that it has.
     pub hits: u32,
 }
 

@@ -1,11 +1,16 @@
 //! Scalars: interprets text as the reference's parser does, which follows YAML 1.1. `yes` and `on` are
 //! booleans, `010` is eight.
 
+/// The value of a scalar.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'a> {
+    /// Nothing: an empty text, `~` or `null`.
     Null,
+    /// A boolean.
     Bool(bool),
+    /// An integer.
     Int(i64),
+    /// A text.
     Text(&'a str),
     /// A float, a timestamp or an integer beyond 64 bits, which no key of a rule file takes.
     Other,
@@ -23,6 +28,7 @@ pub enum Style {
 }
 
 impl Style {
+    /// Returns the value of a text of this style.
     pub fn value(self, text: &str) -> Value<'_> {
         match self {
             Style::Plain => plain(text),
