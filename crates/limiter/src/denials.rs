@@ -14,11 +14,11 @@ use tokio::sync::broadcast::error::RecvError;
 use super::Status;
 use super::decision::{Answered, Decided};
 use super::log::{MAX_ENTRIES, shortened};
-use crate::controls::Effect;
-use crate::top::Redaction;
 use weir_common::entry::{Entry, OwnedEntry};
 use weir_common::failure::OnStoreFailure;
+use weir_controls::Effect;
 use weir_limit::{Micros, Source};
+use weir_top::Redaction;
 
 /// A denied request, as its first descriptor that is over a limit shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
