@@ -21,12 +21,12 @@ use weir::rls::service::{Descriptors, Options, RateLimit, encode_framed};
 use weir::trace::{Ends, Sampler};
 use weir_common::clock::SystemClock;
 use weir_common::entry::OwnedEntry;
-use weir_limiter::controls::{Action, ActiveRules, Control};
-use weir_limiter::top::{self, Top};
+use weir_controls::{Action, ActiveRules, Control};
 use weir_limiter::{Holds, Limiter};
 use weir_rules::source::Selection;
 use weir_rules::{Loaded, RuleSet};
 use weir_store::memory::MemoryStore;
+use weir_top::Top;
 
 const RULES: &str = "domain: bench
 descriptors:
@@ -165,7 +165,8 @@ fn service(case: usize) -> Service {
     let near_limit_ratio = if case == 12 { 0.0 } else { 0.8 };
     let options = weir_limiter::Options { near_limit_ratio, ..weir_limiter::Options::default() };
     let top = matches!(case, 10 | 11 | 12 | 14 | 15).then(|| {
-        let options = top::Options { entries: 1024, redact: Vec::new(), threads: 2, share: false };
+        let options =
+            weir_top::Options { entries: 1024, redact: Vec::new(), threads: 2, share: false };
         Arc::new(Top::new(options, Arc::new(SystemClock::new())))
     });
     let limiter = Arc::new(Limiter::new(store, options).with_top(top));

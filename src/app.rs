@@ -38,14 +38,14 @@ use weir_common::client_tls::ClientCertificates;
 use weir_common::clock::SystemClock;
 use weir_common::error::SetupError;
 use weir_common::threads::Failures;
+use weir_controls::{ActiveRules, ControlClock, Controls};
 use weir_limiter::Limiter;
-use weir_limiter::controls::{ActiveRules, ControlClock, Controls};
-use weir_limiter::top::Top;
 use weir_rules::WatchedLists;
 use weir_store::Operations;
 use weir_telemetry::log::ActiveLevels;
 use weir_telemetry::metrics::{Metrics, ProcessMetrics};
 use weir_telemetry::reference::page::ReferencePage;
+use weir_top::Top;
 
 /// How long a request to `/json` waits for the first rules.
 const MAX_JSON_WAIT: Duration = Duration::from_secs(1);

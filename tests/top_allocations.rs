@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use allocator::{allocations, peak};
 use weir_common::clock::ManualClock;
-use weir_limiter::top::{By, NearAdmission, Options, Outcome, Query, Recorded, Top, Window};
+use weir_top::{By, NearAdmission, Options, Outcome, Query, Recorded, Top, Window};
 
 fn record(top: &Top, user: &str, outcome: Outcome<'_>) {
     let (domain, entries) = ("d", &[("user", user)][..]);

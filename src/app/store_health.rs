@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::health::Health;
-use weir_limiter::controls::FirstRead;
+use weir_controls::FirstRead;
 use weir_store::Operations;
 
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);

@@ -28,9 +28,9 @@ use crate::health::Health;
 use crate::net::tls::Identities;
 use crate::rls::service::Rules;
 use crate::rule_sources::loader::Loader;
+use weir_controls::Controls;
 use weir_limiter::Limiter;
-use weir_limiter::controls::Controls;
-use weir_limiter::top::Top;
+use weir_top::Top;
 
 /// What operators see: the parts of the service that the debug port, its history and `/v1` read.
 #[derive(Debug)]

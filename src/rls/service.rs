@@ -25,8 +25,8 @@ use tonic::{Code, Status};
 
 use crate::health::Health;
 use weir_api::headers::HeaderOptions;
+use weir_controls::ActiveRules;
 use weir_limit::{Micros, Op, Plan};
-use weir_limiter::controls::ActiveRules;
 use weir_limiter::{Holds, Inspection, Limiter, Request, RequestDecision, RequestError};
 use weir_store::{Answer, Answers, Batch, Charge, Key, Role, States, Store, StoreError};
 

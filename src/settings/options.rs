@@ -15,8 +15,6 @@ use crate::rls::service::{Permissions, Protocol};
 use crate::rule_sources::xds;
 use crate::trace::Sampler;
 use weir_api::headers::{HeaderNames, HeaderOptions};
-use weir_limiter::controls;
-use weir_limiter::top;
 use weir_rules::Lists;
 use weir_rules::source::Selection;
 
@@ -207,20 +205,20 @@ impl Settings {
         }
     }
 
-    pub fn top_options(&self) -> top::Options {
+    pub fn top_options(&self) -> weir_top::Options {
         let redact = self.top.redact.to_vec();
         // Besides those of gRPC: the thread of /json, and with Redis the main thread.
         let threads = self.threads() + 2;
         let share = *self.top.share;
-        top::Options { entries: TOP_ENTRIES, redact, threads, share }
+        weir_top::Options { entries: TOP_ENTRIES, redact, threads, share }
     }
 
     /// Returns how controls are kept and shared. `is_shared`: the store has a table of all replicas.
-    pub fn control_options(&self, is_shared: bool) -> controls::Options {
-        controls::Options {
+    pub fn control_options(&self, is_shared: bool) -> weir_controls::Options {
+        weir_controls::Options {
             file: self.controls.file.clone(),
             is_shared,
-            ..controls::Options::default()
+            ..weir_controls::Options::default()
         }
     }
 

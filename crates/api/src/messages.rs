@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use weir_common::entry::OwnedEntry;
+use weir_controls::Control;
 use weir_limit::Micros;
 use weir_limiter::CountedSpan;
-use weir_limiter::controls::Control;
-use weir_limiter::top::TopRow;
 use weir_rules::RuleDescription;
+use weir_top::TopRow;
 
 /// Why there is no answer, and what to do instead.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

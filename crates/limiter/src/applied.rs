@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::decision::key;
 use super::lookup::{KeyValues, Lookup, Match, Matched};
 use super::{Options, Request};
-use crate::controls::{ActiveView, Effect};
+use weir_controls::{ActiveView, Effect};
 use weir_limit::Plan;
 use weir_rules::Rule;
 use weir_store::{StateKey, key_text};

@@ -15,11 +15,11 @@ use super::Status;
 use super::decision::{Answered, Decided};
 use super::log::{MAX_ENTRIES, shortened};
 use super::lookup::Matched;
-use crate::controls::Effect;
-use crate::top::Redaction;
 use weir_common::entry::{Entry, OwnedEntry};
 use weir_common::failure::OnStoreFailure;
+use weir_controls::Effect;
 use weir_limit::{Micros, Source};
+use weir_top::Redaction;
 
 /// A descriptor of a denied request that is over its limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::applied::{Applied, applied};
-use crate::controls::{ActiveView, Control};
 use crate::{Descriptor, Limiter, ReadState, Request};
 use weir_common::descriptor::descriptor_text;
 use weir_common::entry::{Entry, OwnedEntry};
 use weir_common::value;
+use weir_controls::{ActiveView, Control};
 use weir_limit::Limit;
 use weir_rules::{
     Candidate, MatchKind, NearMiss, Origin, ReserveStep, Rule, RuleDescription, Step,

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::applied::{Applied, look_up, state_key};
 use super::lookup::{KeyValues, Lookup};
 use super::{Descriptor, Limiter, Request};
-use crate::controls::{ActiveView, Control};
 use weir_common::entry::OwnedEntry;
+use weir_controls::{ActiveView, Control};
 use weir_limit::{
     CountError, HoldLevels, KeyState, LeasedHits, Limit, LimitReading, Micros, Plan, SpanCount,
 };

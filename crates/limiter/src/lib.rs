@@ -14,7 +14,6 @@
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 mod applied;
-pub mod controls;
 mod decision;
 mod denials;
 pub mod explain;
@@ -30,7 +29,6 @@ mod stats;
 mod statuses;
 #[cfg(test)]
 mod tests;
-pub mod top;
 
 pub use applied::Applied;
 pub use decision::{Burst, RequestDecision, RequestError, ShownLimit, Status};
@@ -51,10 +49,10 @@ use self::log::DenialLog;
 use self::lookup::{KeyValues, Lookup};
 use self::spans::{ChargeSpan, DecisionSpan};
 use self::stats::add;
-use crate::controls::ActiveView;
-use crate::top::{Redaction, Top};
 use weir_common::throttle::{Throttle, Throttles};
+use weir_controls::ActiveView;
 use weir_store::{Answers, Batch, Store};
+use weir_top::{Redaction, Top};
 
 /// How often refunds that do nothing are logged, and messages of one client that cannot be understood.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);

@@ -9,8 +9,8 @@ use std::time::Instant;
 use super::decision::{Answered, Decided};
 use super::lookup::Matched;
 use super::{RequestError, Status};
-use crate::controls::Effect;
 use weir_common::value;
+use weir_controls::Effect;
 use weir_limit::{Limit, Op, ReservationOp, Source};
 use weir_store::{Entry, key_text};
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::{Descriptor, Options, Request};
-use crate::controls::{CompiledControls, Effect};
+use weir_controls::{CompiledControls, Effect};
 use weir_limit::{Decision, Op, Plan};
 use weir_rules::{Domain, Found, ReserveStats, Rule, RuleSet};
 use weir_store::Entry;
@@ -119,7 +119,8 @@ impl<'s, 'r> Matched<'s, 'r> {
             // Whatever the id.
             true => (self.split_id().0, self.settles()),
         };
-        let (effect, is_spared) = controls.find(request, entries, plan, returns_hits);
+        let sent = request.descriptors.iter().map(|sent| sent.entries);
+        let (effect, is_spared) = controls.find(request.domain, entries, sent, plan, returns_hits);
         self.effect = effect;
         if self.reserves {
             self.control_reservation();

@@ -2,7 +2,7 @@
 
 use super::lookup::{Match, Matched};
 use super::{Budget, BudgetStep, Descriptor, Request};
-use crate::controls::Effect;
+use weir_controls::Effect;
 use weir_limit::{
     Decision, Op, Plan, Reservation, ReservationOp, ReservationResult, Reserve, Source,
 };

@@ -7,10 +7,10 @@ use smallvec::SmallVec;
 use super::Limiter;
 use super::decision::{Answered, Decided};
 use super::lookup::{Match, Matched};
-use crate::top::{NearAdmission, Outcome, Recorded, Top};
 use weir_limit::{Decision, Limit, NearLimit, Op, Plan, ReservationResult, Source};
 use weir_rules::{Domain, Found, Rule, RuleStats};
 use weir_store::Charge;
+use weir_top::{NearAdmission, Outcome, Recorded, Top};
 
 /// The hits of a charge that the store decided.
 pub(super) struct CountedHits<'a> {

@@ -5,7 +5,7 @@ use super::lookup::Matched;
 use super::spans::DecisionSpan;
 use super::stats::{self, CountedHits, add};
 use super::{Holds, Limiter, RequestDecision, RequestError, ShownLimit, Status, log, reserving};
-use crate::controls::Effect;
+use weir_controls::Effect;
 use weir_limit::ReservationResult;
 use weir_rules::Domain;
 use weir_store::{Store, StoreError};

@@ -24,7 +24,7 @@ use weir_common::entry::OwnedEntry;
 use weir_common::number::whole_u32;
 use weir_common::rate::Rate;
 use weir_common::secret::without_any_login;
-use weir_limiter::controls::{Action, Draft, LimitChange};
+use weir_controls::{Action, Draft, LimitChange};
 
 const BLOCK_EXAMPLES: &str = "\
 Examples:
@@ -316,7 +316,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use weir_limiter::controls::Expiry;
+    use weir_controls::Expiry;
 
     #[derive(Parser)]
     enum Command {

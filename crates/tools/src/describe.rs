@@ -4,8 +4,8 @@ use crate::print::Column::{self, Left, Right};
 use crate::print::entries;
 use weir_api::messages::ShownControl;
 use weir_common::duration::rounded;
+use weir_controls::{Action, Control};
 use weir_limit::Micros;
-use weir_limiter::controls::{Action, Control};
 
 /// Returns what a control matches, and whom it spares: `shop user=ann,path=*`, `shop (everything) except plan=partner`.
 pub(super) fn matched(control: &Control) -> String {

@@ -17,8 +17,8 @@ use weir_api::messages::Reset;
 use weir_common::clock::{Clock, WallClock};
 use weir_common::duration::{read_duration, rounded};
 use weir_common::entry::OwnedEntry;
+use weir_controls::Action;
 use weir_limit::Micros;
-use weir_limiter::controls::Action;
 use weir_limiter::{CountResult, CountedSpan, DescriptorState, LimitState};
 use weir_rules::RuleDescription;
 

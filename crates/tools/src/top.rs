@@ -13,7 +13,7 @@ use crate::print::Column::{self, Left, Right};
 use crate::print::{Output, counted, entries, line, table};
 use weir_common::duration::rounded;
 use weir_common::number::whole;
-use weir_limiter::top::{By, Scope, TopList, TopRow, Window};
+use weir_top::{By, Scope, TopList, TopRow, Window};
 
 const EXAMPLES: &str = "\
 Examples:

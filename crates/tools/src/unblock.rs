@@ -14,7 +14,7 @@ use crate::print::Output;
 use weir_api::messages::{ControlList, DeletedControl, ShownControl};
 use weir_common::descriptor::{DescriptorArg, descriptor_text, parse_match};
 use weir_common::entry::OwnedEntry;
-use weir_limiter::controls::Action;
+use weir_controls::Action;
 use weir_limiter::explain::{Explained, LiveDescriptor};
 
 const UNBLOCK_EXAMPLES: &str = "\

@@ -24,7 +24,7 @@ use crate::print::{self, Output, counted, finish, line, table};
 use weir_api::messages::HistoryAnswer;
 use weir_common::duration::rounded;
 use weir_limiter::explain::{Explained, LiveDescriptor};
-use weir_limiter::top::{Scope, TopList};
+use weir_top::{Scope, TopList};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -19,8 +19,8 @@ use crate::{COMMIT, VERSION};
 use weir_common::clock::SystemClock;
 use weir_common::metrics::{MergedFamilies, MetricFamily, MetricSink, MetricType, SampleValue};
 use weir_common::threads::Failures;
+use weir_controls::{ActiveRules, Controls};
 use weir_limiter::Limiter;
-use weir_limiter::controls::{self, ActiveRules, Controls};
 use weir_telemetry::log::LogMetrics;
 use weir_telemetry::metrics::{Metrics, ProcessMetrics};
 use weir_telemetry::otlp::OtlpCounts;
@@ -68,7 +68,7 @@ fn families(env: &[(&str, &str)]) -> Vec<MetricFamily> {
     metrics.add(Arc::new(Limiter::new(store, weir_limiter::Options::default())));
     let rules = Arc::new(ActiveRules::default());
     metrics.add(rules.clone());
-    metrics.add(Arc::new(Controls::new(rules, controls::Options::default(), || {})));
+    metrics.add(Arc::new(Controls::new(rules, weir_controls::Options::default(), || {})));
     metrics.add(Arc::new(GrpcStats::default()));
     metrics.add(Arc::new(JsonStats::default()));
     metrics.add(Arc::new(RespStats::default()));

@@ -17,9 +17,9 @@ use serde_json::{Value, json};
 
 use self::recent::{Recent, bounded};
 use weir_api::messages::AuditRecord;
+use weir_controls::{ControlClock, time_text};
 use weir_limit::Micros;
 use weir_limiter::Denial;
-use weir_limiter::controls::{ControlClock, time_text};
 
 const MAX_OPERATOR_CHANGES: usize = 1_000;
 

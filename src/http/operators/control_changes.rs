@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::change_log::ChangeLog;
-use weir_limiter::controls::{Control, Controls, FirstRead};
-use weir_limiter::top::Redaction;
+use weir_controls::{Control, Controls, FirstRead};
+use weir_top::Redaction;
 
 /// The most changes of one look that are listed. Of more there is only their number.
 const MAX_LISTED: usize = 20;

@@ -27,8 +27,8 @@ use self::busy::{BusyRules, Counters};
 use self::ring::{ALL, Cell, Ring, grown};
 use weir_api::messages::{HistoryAnswer, HistoryRule, HistorySeries};
 use weir_common::metrics::HistogramSnapshot;
+use weir_controls::time_text;
 use weir_limit::{Micros, SECOND};
-use weir_limiter::controls::time_text;
 
 /// The seconds of a step of either length, and how many are kept.
 const STEPS: [(u64, usize); 2] = [(1, 300), (10, 360)];

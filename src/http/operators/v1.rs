@@ -35,7 +35,7 @@ use super::query::Query;
 use crate::http::budget::{self, BufferBudget};
 use crate::http::page::Page;
 use weir_common::threads::run_for_client;
-use weir_limiter::controls::Snapshot;
+use weir_controls::Snapshot;
 use weir_store::{Operations, States};
 
 const OPENAPI: &str = include_str!("../../../docs/reference/openapi.json");

@@ -4,11 +4,11 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::*;
-use weir_limiter::controls::{Draft, LimitChange};
+use weir_controls::{Draft, LimitChange};
 use weir_limiter::explain::{Explained, ExplainedCandidate, ExplainedStep, LiveDescriptor};
-use weir_limiter::top::TopList;
 use weir_limiter::{HoldState, LeasedState, LimitState, ReadState, ReservationState};
 use weir_rules::LimitDescription;
+use weir_top::TopList;
 
 /// Reads a message and writes it again.
 fn again<T: DeserializeOwned + Serialize>(json: &Value) -> Result<Value, String> {

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::super::Limiter;
 use super::MAX_DESCRIPTORS;
-use crate::controls::{ActiveRules, Control};
 use weir_common::clock::ManualClock;
+use weir_controls::{ActiveRules, Control};
 use weir_limit::SECOND;
 use weir_rules::source::RuleFile;
 use weir_rules::{Options, RuleSet};

@@ -4,12 +4,12 @@ mod model;
 mod reserving;
 
 use super::*;
-use crate::controls::{Action, ActiveRules, Control, ControlClock, Effect, LimitChange, Snapshot};
-use crate::top::{self, By, Query, Top};
 use weir_common::entry::OwnedEntry;
+use weir_controls::{Action, ActiveRules, Control, ControlClock, Effect, LimitChange, Snapshot};
 use weir_limit::Micros;
 use weir_store::Operations;
 use weir_store::local::{Local, LocalOptions};
+use weir_top::{By, Query, Top};
 
 const RULES: &str = "domain: d
 descriptors:
@@ -396,7 +396,7 @@ fn top_keys_count_blocked_hits_as_denied_and_allowed_ones_as_admitted() {
         control("d", &[("a", "x")], Action::Allow { count: true }),
     ];
     let mut bench = single(controls);
-    let options = top::Options { entries: 16, redact: Vec::new(), threads: 1, share: false };
+    let options = weir_top::Options { entries: 16, redact: Vec::new(), threads: 1, share: false };
     let top = Arc::new(Top::new(options, bench.clock.clone()));
     bench.limiter = bench.limiter.with_top(Some(top.clone()));
     bench.ask("unknown", &[("ip", "1")]);
@@ -406,7 +406,7 @@ fn top_keys_count_blocked_hits_as_denied_and_allowed_ones_as_admitted() {
     bench.ask("t", &[("a", "x"), ("ip", "2")]);
     let list = |by| {
         let rows = top.list(&Query::new(by)).rows.into_iter();
-        let row = |row: top::TopRow| {
+        let row = |row: weir_top::TopRow| {
             format!("{} {}={} {}", row.domain, row.entries[0].key, row.entries[0].value, row.count)
         };
         let mut rows: Vec<String> = rows.map(row).collect();
@@ -420,7 +420,7 @@ fn top_keys_count_blocked_hits_as_denied_and_allowed_ones_as_admitted() {
 #[test]
 fn keys_are_near_a_changed_limit_by_its_numbers() {
     let mut bench = single(vec![control("d", &[("two", "x")], limit(5, "slow"))]);
-    let options = top::Options { entries: 16, redact: Vec::new(), threads: 1, share: false };
+    let options = weir_top::Options { entries: 16, redact: Vec::new(), threads: 1, share: false };
     let top = Arc::new(Top::new(options, bench.clock.clone()));
     bench.limiter = bench.limiter.with_top(Some(top.clone()));
     let near = || {

@@ -3,9 +3,9 @@
 use futures_util::FutureExt;
 
 use super::*;
-use crate::top::{self, Redaction, Top};
 use crate::{Denial, rule_id};
 use weir_common::entry::OwnedEntry;
+use weir_top::{Redaction, Top};
 
 const RULES: &str = "domain: d
 descriptors:
@@ -133,7 +133,7 @@ fn the_global_shadow_mode_denies_nothing() {
 #[test]
 fn the_first_denial_of_each_key_is_shown_without_being_asked_for() {
     let Bench { rules, limiter, clock } = bench(crate::Options::default());
-    let options = top::Options { entries: 10, redact: Vec::new(), threads: 1, share: false };
+    let options = weir_top::Options { entries: 10, redact: Vec::new(), threads: 1, share: false };
     let top = Arc::new(Top::new(options, clock.clone()));
     let bench = Bench { rules, limiter: limiter.with_top(Some(top)), clock };
     let mut sample = bench.limiter.denials().sample();

@@ -1,8 +1,8 @@
 //! Replicas that count together by other numbers: during a rollout of rules, by an overlay, by a control.
 
 use super::*;
-use crate::controls::{Action, ActiveRules, Control, ControlClock, LimitChange};
 use weir_common::clock::Clock;
+use weir_controls::{Action, ActiveRules, Control, ControlClock, LimitChange};
 use weir_rules::{Loaded, Overlay, Problems};
 use weir_store::local::{Local, LocalOptions};
 

@@ -1,8 +1,8 @@
 //! The series of metrics that values of requests distinguish.
 
 use super::*;
-use crate::controls::ActiveRules;
 use weir_common::metrics::{CappedSink, MergedFamilies, MetricSource};
+use weir_controls::ActiveRules;
 
 const RULES: &str = "domain: d
 descriptors:

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::*;
-use crate::top::{self, By, Query, Top, TopList, TopRow};
 use weir_common::random::random;
+use weir_top::{By, Query, Top, TopList, TopRow};
 
 fn bench(rules: &str) -> Bench {
     with_options(rules, crate::Options::default())
@@ -17,7 +17,7 @@ fn with_options(rules: &str, options: crate::Options) -> Bench {
 fn with_redacted(rules: &str, options: crate::Options, redact: &[&str]) -> Bench {
     let Bench { rules, limiter, clock } = Bench::with(rules, options);
     let redact = redact.iter().map(|name| (*name).to_owned()).collect();
-    let options = top::Options { entries: 1024, redact, threads: THREADS, share: false };
+    let options = weir_top::Options { entries: 1024, redact, threads: THREADS, share: false };
     let top = Arc::new(Top::new(options, clock.clone()));
     // More keys than the bench has.
     let limiter = Limiter::new(MemoryStore::new(clock.clone(), 1_000_000), limiter.options);

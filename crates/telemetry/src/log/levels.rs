@@ -202,7 +202,7 @@ mod tests {
             ("warn,weir::limiter=debug", "weir_limiter::log", Level::DEBUG, true),
             ("warn,weir::limiter=debug", "weir_limiter::log", Level::DEBUG, true),
             ("warn,weir::threads=debug", "weir_common::threads", Level::DEBUG, true),
-            ("warn,weir::controls=debug", "weir_limiter::controls::audit", Level::DEBUG, true),
+            ("warn,weir::controls=debug", "weir_controls::audit", Level::DEBUG, true),
             ("debug", "weir_common::threads", Level::DEBUG, true),
             ("warn", "weir_common::threads", Level::INFO, false),
             ("warn,weir::limiter=debug", "weir::loader", Level::INFO, false),

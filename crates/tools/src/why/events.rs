@@ -10,8 +10,8 @@ use crate::print::counted;
 use weir_common::descriptor::descriptor_text;
 use weir_common::duration::rounded;
 use weir_common::entry::{Entry, OwnedEntry};
+use weir_controls::Control;
 use weir_limiter::Denial;
-use weir_limiter::controls::Control;
 
 pub(super) struct Key<'a> {
     pub domain: &'a str,

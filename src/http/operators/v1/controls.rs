@@ -20,9 +20,7 @@ use crate::net::ConnectionHandle;
 use weir_api::messages::{
     AdviceKind, AuditList, ControlList, DeletedControl, OneControl, ShownControl, WrittenControl,
 };
-use weir_limiter::controls::{
-    Control, ControlError, Controls, Draft, ErrorKind, PutOptions, Written,
-};
+use weir_controls::{Control, ControlError, Controls, Draft, ErrorKind, PutOptions, Written};
 use weir_store::{Operations, Store};
 
 const MAX_BODY_BYTES: usize = 128 << 10;

@@ -6,8 +6,8 @@ use crate::http::operators::error::{ApiError, shortened};
 use crate::http::operators::query::MAX_CHARS;
 use weir_api::messages::AdviceKind;
 use weir_common::suggest::Suggester;
-use weir_limiter::top::Redaction;
 use weir_rules::{Rule, RuleSet};
+use weir_top::Redaction;
 
 /// Checks that there are rules for a domain. The error has the most similar one.
 pub(super) fn check_domain(rules: &RuleSet, domain: &str) -> Result<(), ApiError> {

@@ -12,8 +12,8 @@ use crate::http::operators::query::invalid;
 use crate::http::page::{self, Page};
 use crate::rls::service::Rules;
 use weir_common::threads::run_for_client;
-use weir_limiter::top::Redaction;
 use weir_rules::Rule;
+use weir_top::Redaction;
 
 /// Returns the page of the active rules as JSON, with the paths that lists of keys have in place of those with
 /// hidden values.

@@ -30,10 +30,10 @@ use crate::http::operators::query::Query;
 use crate::http::operators::store_state::StoreState;
 use crate::{COMMIT, VERSION};
 use weir_common::threads::run_for_client;
+use weir_controls::time_text;
 use weir_limiter::LimiterCounts;
-use weir_limiter::controls::time_text;
-use weir_limiter::top::{self, By, Others, Top, Window};
 use weir_store::{Operations, Store};
+use weir_top::{By, Others, Top, Window};
 
 /// How long a status is not made again.
 const SHARED_FOR: Duration = Duration::from_millis(500);
@@ -200,7 +200,7 @@ fn controlled(counts: &LimiterCounts) -> Value {
 fn top_keys(top: &Top, others: Option<&Others>) -> Value {
     let (limit, window) = (MAX_TOP_ROWS, Window::Minute);
     let list = |by| {
-        let query = top::Query { limit, window, ..top::Query::new(by) };
+        let query = weir_top::Query { limit, window, ..weir_top::Query::new(by) };
         others.map_or_else(|| top.list(&query), |others| top.list_all(&query, others))
     };
     json!({

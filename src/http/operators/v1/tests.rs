@@ -14,19 +14,19 @@ use crate::http::operators::access::AccessOptions;
 use crate::http::operators::change_log::ChangeLog;
 use crate::rule_sources::loader::Loader;
 use weir_common::clock::SystemClock;
-use weir_limiter::controls::{self, ActiveRules, ControlClock, Controls};
-use weir_limiter::top::{self, Top};
+use weir_controls::{ActiveRules, ControlClock, Controls};
 use weir_limiter::{Limiter, Options};
 use weir_store::memory::MemoryStore;
+use weir_top::Top;
 
 fn router() -> Router {
     let clock = Arc::new(SystemClock::new());
     let control_clock = ControlClock::new(clock.clone());
     let rules = Arc::new(ActiveRules::new(control_clock.clone(), u64::MAX));
-    let controls = Controls::new(rules.clone(), controls::Options::default(), || ());
+    let controls = Controls::new(rules.clone(), weir_controls::Options::default(), || ());
     let health = Arc::new(Health::new(false, false));
     let options = weir_rules::Options::default();
-    let top = top::Options { entries: 100, redact: Vec::new(), threads: 1, share: false };
+    let top = weir_top::Options { entries: 100, redact: Vec::new(), threads: 1, share: false };
     let sources = Arc::new(Sources {
         replica: String::new(),
         grpc_port: None,

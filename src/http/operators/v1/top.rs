@@ -11,10 +11,10 @@ use crate::http::operators::error::ApiError;
 use crate::http::operators::query::{Query, invalid};
 use weir_common::suggest::nearest;
 use weir_common::threads::run_for_client;
-use weir_limiter::controls::Control;
-use weir_limiter::top::{self, By, NotShared, Scope, Top, TopRow, Window};
+use weir_controls::Control;
 use weir_store::shared::ReplicaTexts;
 use weir_store::{Operations, Store};
+use weir_top::{By, NotShared, Scope, Top, TopRow, Window};
 
 const DEFAULT_ROWS: usize = 100;
 const MAX_ROWS: usize = 10_000;
@@ -60,7 +60,7 @@ pub(super) async fn list<S: Store + Operations>(
         // Other replicas list paths as they are shown.
         let shown = known.as_ref().ok().and_then(Option::as_deref);
         let rule = shown.or(path);
-        let query = top::Query { by, window, limit, domain, rule, filter: None };
+        let query = weir_top::Query { by, window, limit, domain, rule, filter: None };
         let list = match others {
             Some(others) => top.list_all(&query, &others),
             None => top.list(&query),
@@ -107,9 +107,10 @@ pub(super) struct Matched {
 pub(super) async fn matched(top: Arc<Top>, control: Control) -> Result<Matched, ApiError> {
     // In the background: many keys take a while to sort.
     let list = run_for_client(move || {
-        let filter: &top::Filter<'_> = &|domain, entries| control.matches(domain, entries);
+        let filter: &weir_top::Filter<'_> = &|domain, entries| control.matches(domain, entries);
         let (filter, window) = (Some(filter), Window::Hour);
-        let mut list = top.list(&top::Query { filter, window, ..top::Query::new(By::Hits) });
+        let mut list =
+            top.list(&weir_top::Query { filter, window, ..weir_top::Query::new(By::Hits) });
         let hits = list.rows.iter().map(|row| row.count - row.error).sum();
         list.rows.truncate(MATCHED_ROWS);
         Matched { rows: list.rows, hits, all: list.total }

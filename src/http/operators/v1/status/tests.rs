@@ -12,8 +12,8 @@ use crate::http::operators::history::{History, record};
 use crate::rule_sources::loader::Loader;
 use weir_common::clock::ManualClock;
 use weir_common::metrics::HistogramSnapshot;
+use weir_controls::{ActiveRules, ControlClock, Controls, Draft, Options, PutOptions};
 use weir_limit::SECOND;
-use weir_limiter::controls::{ActiveRules, ControlClock, Controls, Draft, Options, PutOptions};
 use weir_limiter::{Descriptor, Holds, Limiter, Request};
 use weir_rules::RuleSet;
 use weir_rules::source::RuleFile;
@@ -63,8 +63,12 @@ fn bench() -> Bench {
         inner: MemoryStore::new(clock.clone(), 1_000),
         is_connected: AtomicBool::new(true),
     };
-    let top =
-        top::Options { entries: 100, redact: vec!["token".to_owned()], threads: 1, share: false };
+    let top = weir_top::Options {
+        entries: 100,
+        redact: vec!["token".to_owned()],
+        threads: 1,
+        share: false,
+    };
     let top = Arc::new(Top::new(top, clock.clone()));
     let redaction = top.redaction().clone();
     let limiter = Limiter::new(store, weir_limiter::Options::default()).with_top(Some(top.clone()));

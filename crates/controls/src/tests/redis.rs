@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::controls::{Controls, Draft, Options, PutOptions};
-use crate::tests::servers::{Server, until};
+use super::servers::{Server, until};
+use crate::{Controls, Draft, Options, PutOptions};
 use weir_store::redis::{Endpoint, Options as StoreOptions, RedisStore, Topology};
 
 /// Returns options with long timeouts: test machines may be busy.

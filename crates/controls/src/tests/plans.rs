@@ -196,8 +196,7 @@ fn a_rule_keeps_limits_that_a_change_does_not_fit() {
 fn numbers(active: &ActiveRules, entries: &[(&str, &str)], plan: &Arc<Plan>) -> Option<Vec<u32>> {
     let snapshot = active.load();
     let controls = ActiveView::from(&**snapshot.as_ref().unwrap()).controls?;
-    let request = Request { domain: "d", ..Default::default() };
-    match controls.find(&request, entries, Some(plan), false).0? {
+    match controls.find("d", entries, empty(), Some(plan), false).0? {
         Effect::Limit { plan, .. } => {
             Some(plan.limits().iter().map(|limit| limit.requests_per_unit).collect())
         }

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use super::{Controls, in_background};
-use crate::controls::changes::match_of;
-use crate::controls::compiled::RuleMatches;
-use crate::controls::error::{ControlError, ErrorKind};
-use crate::controls::index::specificity;
-use crate::controls::limits::LimitControls;
-use crate::controls::set::ControlSet;
-use crate::controls::{Action, Control, MAX_COMPARED, PlanError};
+use crate::changes::match_of;
+use crate::compiled::RuleMatches;
+use crate::error::{ControlError, ErrorKind};
+use crate::index::specificity;
+use crate::limits::LimitControls;
+use crate::set::ControlSet;
+use crate::{Action, Control, MAX_COMPARED, PlanError};
 use weir_common::network::{Network, NetworkError};
 use weir_common::suggest::Suggester;
 use weir_limit::Micros;

@@ -7,7 +7,6 @@ use super::error::PlanError;
 use super::index::{Index, Row};
 use super::plans::RulesByKey;
 use super::{Action, Control, ControlClock};
-use crate::request::Request;
 use weir_common::entry::Entry;
 use weir_limit::{Micros, Plan, SECOND};
 use weir_rules::Rule;
@@ -63,12 +62,13 @@ impl<'c> Effect<'c> {
 
 impl CompiledControls {
     /// Returns a block, else an allowance, else other numbers for the matched rule's plan; and whether a block spares
-    /// the request. Refunds are not blocked.
+    /// the request, which has `descriptors`. Refunds are not blocked.
     #[inline(never)]
-    pub fn find(
+    pub fn find<'r>(
         &self,
-        request: &Request<'_>,
+        domain: &str,
         entries: &[Entry<'_>],
+        descriptors: impl Iterator<Item = &'r [Entry<'r>]> + Clone,
         plan: Option<&Arc<Plan>>,
         is_refund: bool,
     ) -> (Option<Effect<'_>>, bool) {
@@ -78,14 +78,14 @@ impl CompiledControls {
             if row.control.action != Action::Block {
                 return true;
             }
-            let spares = !is_refund && row.spares(request.descriptors);
+            let spares = !is_refund && row.spares(descriptors.clone());
             is_spared |= spares;
             !is_refund && !spares
         };
-        let row = self.index.find(request.domain, entries, now, accepts);
+        let row = self.index.find(domain, entries, now, accepts);
         let effect = match row {
             Some(row) => self.effect(&row.control, read),
-            None => plan.and_then(|plan| self.find_limit(request.domain, entries, plan)),
+            None => plan.and_then(|plan| self.find_limit(domain, entries, plan)),
         };
         (effect, is_spared)
     }

@@ -7,14 +7,16 @@ mod model;
 mod networks;
 mod plans;
 mod redis;
+#[path = "../../../tests/support/redis.rs"]
+mod servers;
 mod set;
 mod sharing;
 
+use std::iter::empty;
 use std::sync::Arc;
 
 use super::set::Row;
 use super::*;
-use crate::Request;
 use weir_common::clock::ManualClock;
 use weir_common::entry::OwnedEntry;
 use weir_limit::{Micros, SECOND};
@@ -95,10 +97,9 @@ descriptors:
         let snapshot = self.active.load();
         let view = ActiveView::from(&**snapshot.as_ref().unwrap());
         let is_blocked = |user: &&&str| {
-            let request = Request { domain: "d", ..Default::default() };
             let entries = [("user", **user)];
-            let found = view.controls.and_then(|it| it.find(&request, &entries, None, false).0);
-            matches!(found, Some(Effect::Block { .. }))
+            let found = view.controls.map(|it| it.find("d", &entries, empty(), None, false).0);
+            matches!(found, Some(Some(Effect::Block { .. })))
         };
         users.iter().filter(is_blocked).copied().collect()
     }

@@ -13,6 +13,10 @@
 //! - `handle`, `metrics`: what operators use
 //! - `time`: the clock of controls, and times in JSON
 
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
+
 mod changes;
 mod compiled;
 mod control;

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::controls::file::{self, ControlFile};
+use crate::file::{self, ControlFile};
 
 fn options(path: &Path) -> Options {
     Options { file: Some(path.to_owned()), ..Options::default() }

@@ -13,6 +13,10 @@
 //! eighths of that for each thread that counts; a row keeps up to 512 bytes of its key and 128 of the path of its
 //! rule, and has some counters.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
+
 mod history;
 mod key;
 mod list;

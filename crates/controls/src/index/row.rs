@@ -6,30 +6,29 @@ use std::sync::Arc;
 use hashbrown::DefaultHashBuilder;
 use rpds::HashTrieMapSync;
 
-use crate::controls::changes::{age, end};
-use crate::controls::pattern::{Pattern, Vagueness};
-use crate::controls::plans::ChangedPlans;
-use crate::controls::{Action, Control};
-use crate::request::Descriptor;
+use crate::changes::{age, end};
+use crate::pattern::{Pattern, Vagueness};
+use crate::plans::ChangedPlans;
+use crate::{Action, Control};
 use weir_common::entry::{Entry, OwnedEntry};
 use weir_common::glob::Glob;
 use weir_common::network::Network;
 use weir_limit::Micros;
 
-pub(in crate::controls) type Map<V> = HashTrieMapSync<Box<str>, V, DefaultHashBuilder>;
+pub(crate) type Map<V> = HashTrieMapSync<Box<str>, V, DefaultHashBuilder>;
 
 /// Rows in the order in which they apply: the first one that matches decides.
-pub(in crate::controls) type Bucket = Arc<[Arc<Row>]>;
+pub(crate) type Bucket = Arc<[Arc<Row>]>;
 
 #[derive(Clone, Copy, Debug)]
-pub(in crate::controls) enum Place<'p> {
+pub(crate) enum Place<'p> {
     Text(Entry<'p>),
     Network(&'p str, Network),
     Compared,
 }
 
 #[derive(Debug)]
-pub(in crate::controls) struct Row {
+pub(crate) struct Row {
     pub control: Arc<Control>,
     /// The newest control that matches the same, if this one changes limits.
     newest: Arc<Control>,
@@ -74,9 +73,9 @@ impl Row {
     }
 
     /// Returns whether the control spares a request of these descriptors.
-    pub fn spares(&self, descriptors: &[Descriptor<'_>]) -> bool {
+    pub fn spares<'r>(&self, mut descriptors: impl Iterator<Item = &'r [Entry<'r>]>) -> bool {
         !self.excepted.is_empty()
-            && descriptors.iter().any(|sent| self.control.spares(&self.excepted, sent.entries))
+            && descriptors.any(|entries| self.control.spares(&self.excepted, entries))
     }
 }
 
@@ -104,9 +103,9 @@ pub(super) type Order<'c> =
     (u8, Reverse<Micros>, Specificity, (Reverse<Micros>, &'c str), (Micros, &'c str));
 
 /// The least is the most specific: exact before others, then more entries, then a named domain, then the values.
-pub(in crate::controls) type Specificity = (Reverse<bool>, Reverse<usize>, bool, Vagueness);
+pub(crate) type Specificity = (Reverse<bool>, Reverse<usize>, bool, Vagueness);
 
-pub(in crate::controls) fn specificity(control: &Control) -> Specificity {
+pub(crate) fn specificity(control: &Control) -> Specificity {
     let vagueness = Pattern::vagueness(control.patterns());
     (Reverse(control.exact), Reverse(control.entries.len()), control.domain == "*", vagueness)
 }

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{Controls, Unkept};
-use crate::controls::file::{self, ControlFile, Found};
-use crate::controls::set::Merged;
+use crate::file::{self, ControlFile, Found};
+use crate::set::Merged;
 use weir_common::threads::run_blocking;
 use weir_store::TableRow;
 
