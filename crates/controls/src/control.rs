@@ -340,7 +340,7 @@ impl Control {
         self.entries.iter().any(|entry| !entry.value.contains('*'))
     }
 
-    pub(crate) fn is_expired(&self, now: Micros) -> bool {
+    pub fn is_expired(&self, now: Micros) -> bool {
         self.until.is_some_and(|until| until <= now)
     }
 

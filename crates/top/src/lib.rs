@@ -186,7 +186,7 @@ impl Top {
     /// Returns whether this thread has recorded a denial that is news since the last call: the first of its key in a
     /// second.
     #[inline]
-    pub(super) fn take_news(&self) -> bool {
+    pub fn take_news(&self) -> bool {
         let Aligned { has_news, .. } = self.of_thread();
         has_news.load(Relaxed) && has_news.swap(false, Relaxed)
     }

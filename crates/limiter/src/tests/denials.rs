@@ -69,7 +69,7 @@ fn a_denial_shows_each_descriptor_over_its_limit() {
     let other = sample.next().now_or_never().expect("the other descriptor");
     assert_eq!((other.entries, other.is_sampled), (vec![entry("none", "x")], false));
     // There is a bound, and the sample has one of each request.
-    assert!(send(&bench, &[&[("none", "x")]; 9]));
+    assert!(send(&bench, &[[("none", "x")].as_slice(); 9]));
     let shown = std::iter::from_fn(|| sample.next().now_or_never());
     let is_sampled: Vec<bool> = shown.map(|denial| denial.is_sampled).collect();
     assert_eq!(is_sampled, [true, false, false, false]);
