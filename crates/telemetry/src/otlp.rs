@@ -33,6 +33,7 @@ use weir_common::client_tls::ClientCertificates;
 use weir_common::error::SetupError;
 use weir_common::http_client::Target;
 use weir_common::metrics::{Counter, MetricFamily, MetricSink, MetricSource};
+use weir_common::named_enum;
 use weir_common::random::random_bytes;
 use weir_common::secret::SecretUrl;
 use weir_common::spans::TARGET;
@@ -67,10 +68,12 @@ pub struct Resource {
     pub set: Vec<(&'static str, String)>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    Http,
-    Grpc,
+named_enum! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Protocol, name {
+        Http = "http",
+        Grpc = "grpc",
+    }
 }
 
 /// Counts of what was sent.

@@ -7,19 +7,22 @@ use serde_json::json;
 
 use crate::http::operators::error::shortened;
 use weir_common::escape::escape;
+use weir_common::named_enum;
 use weir_limiter::RequestError;
 
 /// The longest message: it may quote the request.
 const MAX_MESSAGE_CHARS: usize = 500;
 
-/// How failures are answered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum JsonErrors {
-    /// 400 `Bad Request` for every failure of the reference.
-    #[default]
-    Reference,
-    /// A JSON body with the reason: `{"error":{"status":503,"reason":"store_failed","message":"…"}}`.
-    Detailed,
+named_enum! {
+    /// How failures are answered.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum JsonErrors, name {
+        /// 400 `Bad Request` for every failure of the reference.
+        #[default]
+        Reference = "reference",
+        /// A JSON body with the reason: `{"error":{"status":503,"reason":"store_failed","message":"…"}}`.
+        Detailed = "detailed",
+    }
 }
 
 /// Why a request gets no decision.
