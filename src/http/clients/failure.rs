@@ -5,13 +5,13 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-use crate::http::operators::error::shortened;
 use weir_common::escape::escape;
 use weir_common::named_enum;
 use weir_limiter::RequestError;
+use weir_rules::truncated;
 
 /// The longest message: it may quote the request.
-const MAX_MESSAGE_CHARS: usize = 500;
+const MAX_MESSAGE_BYTES: usize = 500;
 
 named_enum! {
     /// How failures are answered.
@@ -112,5 +112,5 @@ impl Failure {
 }
 
 fn shown(text: &str) -> String {
-    escape(&shortened(text, MAX_MESSAGE_CHARS)).into_owned()
+    escape(&truncated(text, MAX_MESSAGE_BYTES)).into_owned()
 }

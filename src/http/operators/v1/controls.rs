@@ -13,7 +13,7 @@ use super::{Answer, Api, JSON, finish};
 use crate::http::budget;
 use crate::http::operators::access::{Caller, OperatorChange};
 use crate::http::operators::control_changes::redacted;
-use crate::http::operators::error::{ApiError, shortened};
+use crate::http::operators::error::ApiError;
 use crate::http::operators::query::Query;
 use crate::http::page::{self, Page};
 use crate::net::ConnectionHandle;
@@ -23,6 +23,7 @@ use weir_api::messages::{
 use weir_limiter::controls::{
     Control, ControlError, Controls, Draft, ErrorKind, PutOptions, Written,
 };
+use weir_rules::truncated;
 use weir_store::{Operations, Store};
 
 const MAX_BODY_BYTES: usize = 128 << 10;
@@ -70,7 +71,7 @@ pub(super) async fn show<S>(State(api): State<Arc<Api<S>>>, id: Id, uri: Uri) ->
     Query::read(&uri, &[])?;
     let Path(id) = read_id(id)?;
     let control = api.sources.controls.get(&id).ok_or_else(|| {
-        let error = format!("there is no control {:?}", shortened(&id, 200));
+        let error = format!("there is no control {:?}", truncated(id.as_str(), 200));
         let help = "GET /v1/controls lists the controls; it may have ended";
         ApiError::new(StatusCode::NOT_FOUND, error, help).with_kind(AdviceKind::NoControl)
     })?;
