@@ -18,7 +18,7 @@ use crate::http::operators::query::Query;
 use crate::http::page::{self, Page};
 use crate::net::ConnectionHandle;
 use weir_api::messages::{
-    AdviceKind, AuditList, ControlList, DeletedControl, OneControl, ShownControl, WrittenControl,
+    AdviceKind, AuditList, ChangedControl, ControlList, OneControl, ShownControl, WrittenControl,
 };
 use weir_limiter::controls::{
     Control, ControlError, Controls, Draft, ErrorKind, PutOptions, Written,
@@ -106,20 +106,9 @@ pub(super) async fn write<S: Store + Operations>(
         }
         let Matched { rows: matched, hits: matched_hits, all: all_hits } =
             top::matched(api.sources.top.clone(), written.control.clone()).await?;
-        let Written { control, shared, kept, not_kept_because, rules, warnings } = written;
-        let control = ShownControl::new(control, api.sources.controls.now());
-        api.answer(&WrittenControl {
-            control,
-            shared,
-            store_is_shared: api.store_is_shared(),
-            kept,
-            not_kept_because,
-            rules,
-            warnings,
-            matched,
-            matched_hits,
-            all_hits,
-        })
+        let (rules, warnings) = (written.rules.clone(), written.warnings.clone());
+        let change = api.change(written);
+        api.answer(&WrittenControl { change, rules, warnings, matched, matched_hits, all_hits })
     })
     .await
 }
@@ -139,10 +128,7 @@ pub(super) async fn delete<S: Store + Operations>(
         let deleted = api.sources.controls.delete(&id).await;
         let deleted = deleted.inspect_err(|_| _ = api.sources.log.writer(&id))?;
         api.audit(caller, by, "delete control", &deleted.control);
-        let Written { control, shared, kept, not_kept_because, .. } = deleted;
-        let control = ShownControl::new(control, api.sources.controls.now());
-        let store_is_shared = api.store_is_shared();
-        api.answer(&DeletedControl { control, shared, store_is_shared, kept, not_kept_because })
+        api.answer(&api.change(deleted))
     })
     .await
 }
@@ -153,8 +139,11 @@ pub(super) async fn list_audit<S>(State(api): State<Arc<Api<S>>>, uri: Uri) -> A
 }
 
 impl<S: Store + Operations> Api<S> {
-    fn store_is_shared(&self) -> bool {
-        self.sources.limiter.store().shared_table().is_some()
+    fn change(&self, written: Written) -> ChangedControl {
+        let Written { control, shared, kept, not_kept_because, .. } = written;
+        let store_is_shared = self.sources.limiter.store().shared_table().is_some();
+        let control = ShownControl::new(control, self.sources.controls.now());
+        ChangedControl { control, shared, store_is_shared, kept, not_kept_because }
     }
 
     fn audit(&self, caller: Caller, by: &str, action: &str, control: &Control) {
