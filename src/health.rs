@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use weir_common::metrics::{MetricFamily, MetricSink, MetricSource, SampleValue};
+use weir_common::metric_families;
+use weir_common::metrics::{MetricSink, MetricSource, SampleValue};
 use weir_common::named_enum;
 use weir_common::throttle::Throttle;
 
@@ -214,13 +215,11 @@ fn reasons(state: State, required: Required) -> Vec<NotServing> {
     reasons.into_iter().filter_map(|(applies, reason)| applies.then_some(reason)).collect()
 }
 
-const READY: MetricFamily =
-    MetricFamily::gauge("ready", "Whether health reports serving (1) or not (0)", &[]);
-const NOT_READY: MetricFamily = MetricFamily::gauge(
-    "not_ready",
-    "Whether a reason keeps health from reporting serving (1) or not (0), by reason",
-    &["reason"],
-);
+metric_families! {
+    READY: gauge("ready", &[]) = "Whether health reports serving (1) or not (0)";
+    NOT_READY: gauge("not_ready", &["reason"])
+        = "Whether a reason keeps health from reporting serving (1) or not (0), by reason";
+}
 
 impl MetricSource for Health {
     fn collect(&self, sink: &mut dyn MetricSink) {
@@ -238,6 +237,7 @@ impl MetricSource for Health {
 #[cfg(test)]
 mod tests {
     use tokio_stream::StreamExt;
+    use weir_common::metrics::MetricFamily;
 
     use super::*;
 

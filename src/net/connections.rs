@@ -25,7 +25,8 @@ use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout};
 
-use weir_common::metrics::{Counter, Gauge, MetricFamily, MetricSink, MetricSource, SampleValue};
+use weir_common::metric_families;
+use weir_common::metrics::{Counter, Gauge, MetricSink, MetricSource, SampleValue};
 use weir_common::throttle::Throttle;
 
 /// The resolution of idle times. A clock that ticks costs one atomic load per request.
@@ -47,18 +48,12 @@ pub struct ConnectionCounts {
     pub refused: Counter,
 }
 
-const OPEN: MetricFamily =
-    MetricFamily::gauge("connections", "Open connections, by listener", &["listener"]);
-const EVICTED: MetricFamily = MetricFamily::counter(
-    "connections_evicted",
-    "Connections closed to make room for others, by listener",
-    &["listener"],
-);
-const REFUSED: MetricFamily = MetricFamily::counter(
-    "connections_refused",
-    "Connections refused because all others had requests in progress, by listener",
-    &["listener"],
-);
+metric_families! {
+    OPEN: gauge("connections", &["listener"]) = "Open connections, by listener";
+    EVICTED: counter("connections_evicted", &["listener"]) = "Connections closed to make room for others, by listener";
+    REFUSED: counter("connections_refused", &["listener"])
+        = "Connections refused because all others had requests in progress, by listener";
+}
 
 #[derive(Debug, Default)]
 pub struct ListenerMetrics(Mutex<Vec<(&'static str, ConnectionCounts)>>);

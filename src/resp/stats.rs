@@ -1,9 +1,8 @@
 //! The metrics of the listener for Redis clients.
 
 use super::commands::Command;
-use weir_common::metrics::{
-    Counter, Histogram, MetricFamily, MetricSink, MetricSource, SampleValue,
-};
+use weir_common::metric_families;
+use weir_common::metrics::{Counter, Histogram, MetricSink, MetricSource, SampleValue};
 
 #[derive(Debug, Default)]
 pub struct RespStats {
@@ -15,28 +14,16 @@ pub struct RespStats {
     pub(super) memory_refusals: Counter,
 }
 
-const COMMANDS: MetricFamily =
-    MetricFamily::counter("resp_commands", "Commands of Redis clients, by command", &["command"]);
-const DURATION: MetricFamily = MetricFamily::histogram(
-    "resp_decision_duration_seconds",
-    "Time from reading a command of a Redis client to its reply, except weir.count",
-    &[],
-);
-const PROTOCOL_ERRORS: MetricFamily = MetricFamily::counter(
-    "resp_protocol_errors",
-    "Connections of Redis clients closed because of invalid or too large requests",
-    &[],
-);
-const WRONG_PASSWORDS: MetricFamily = MetricFamily::counter(
-    "resp_wrong_passwords",
-    "Wrong passwords and user names of Redis clients",
-    &[],
-);
-const MEMORY_REFUSALS: MetricFamily = MetricFamily::counter(
-    "resp_memory_refusals",
-    "Connections of Redis clients closed because of clients.max_buffered",
-    &[],
-);
+metric_families! {
+    COMMANDS: counter("resp_commands", &["command"]) = "Commands of Redis clients, by command";
+    DURATION: histogram("resp_decision_duration_seconds", &[])
+        = "Time from reading a command of a Redis client to its reply, except weir.count";
+    PROTOCOL_ERRORS: counter("resp_protocol_errors", &[])
+        = "Connections of Redis clients closed because of invalid or too large requests";
+    WRONG_PASSWORDS: counter("resp_wrong_passwords", &[]) = "Wrong passwords and user names of Redis clients";
+    MEMORY_REFUSALS: counter("resp_memory_refusals", &[])
+        = "Connections of Redis clients closed because of clients.max_buffered";
+}
 
 impl RespStats {
     pub(super) fn count(&self, command: Command) {

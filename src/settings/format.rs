@@ -201,17 +201,18 @@ pub(super) fn written(value: &Value) -> String {
 
 /// A type with a word for each of its values, in any letter case.
 pub trait Choice: Copy + 'static {
-    const CHOICES: &'static [(&'static str, Self)];
+    const ALL: &'static [Self];
+
+    fn word(self) -> &'static str;
 }
 
 impl<T: Choice> Format for T {
     type Value = T;
     const KIND: FormatKind =
-        FormatKind::Choice(|| T::CHOICES.iter().map(|(word, _)| *word).collect());
+        FormatKind::Choice(|| T::ALL.iter().map(|choice| choice.word()).collect());
 
     fn parse(text: &str) -> Option<T> {
-        let choice = T::CHOICES.iter().find(|(word, _)| word.eq_ignore_ascii_case(text));
-        choice.map(|(_, value)| *value)
+        T::ALL.iter().copied().find(|choice| choice.word().eq_ignore_ascii_case(text))
     }
 }
 

@@ -130,6 +130,20 @@ macro_rules! group {
 }
 use group;
 
+/// Makes formats of enums that `named_enum` defines.
+macro_rules! choices {
+    ($($type:ty),+) => {
+        $(impl $crate::settings::format::Choice for $type {
+            const ALL: &'static [$type] = &<$type>::ALL;
+
+            fn word(self) -> &'static str {
+                self.name()
+            }
+        })+
+    };
+}
+use choices;
+
 group! {
     /// All settings.
     ///

@@ -148,7 +148,7 @@ fn wrong_arguments_are_explained() {
     for (args, wanted) in [
         (&["--url", "localhost:8080"][..], "write a URL such as http://127.0.0.1:6070/"),
         (&["--url", "http://a/", "--server", "http://a"], "cannot be used with"),
-        (&["--timeout", "5"], "write a duration such as 500ms or 2s"),
+        (&["--timeout", "5"], "write a duration above zero, such as 500ms, 10s or 5m"),
         (&["--cert", "a.pem"], "--key <FILE>"),
     ] {
         let (code, output) = health(args);

@@ -86,13 +86,13 @@ pub struct OneControl {
     pub control: ShownControl,
 }
 
-/// The answer of `POST /v1/controls` and `PUT /v1/controls/{id}`.
+/// The answer of `DELETE /v1/controls/{id}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WrittenControl {
+pub struct ChangedControl {
     pub control: ShownControl,
-    /// Whether all replicas apply it within a second.
+    /// Whether all replicas know the change within a second.
     pub shared: bool,
-    /// Whether replicas share controls by their store: those that lack this one follow later.
+    /// Whether replicas share controls by their store: those that lack the change follow later.
     #[serde(default)]
     pub store_is_shared: bool,
     /// Whether the change outlives the process.
@@ -100,6 +100,13 @@ pub struct WrittenControl {
     /// Why the file that would keep it cannot be written.
     #[serde(default)]
     pub not_kept_because: Option<String>,
+}
+
+/// The answer of `POST /v1/controls` and `PUT /v1/controls/{id}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WrittenControl {
+    #[serde(flatten)]
+    pub change: ChangedControl,
     /// The names of rules whose descriptors it may match.
     pub rules: Vec<String>,
     /// What the operator may not expect.
@@ -111,21 +118,6 @@ pub struct WrittenControl {
     pub matched_hits: u64,
     #[serde(default)]
     pub all_hits: u64,
-}
-
-/// The answer of `DELETE /v1/controls/{id}`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeletedControl {
-    pub control: ShownControl,
-    /// Whether all replicas drop the control within a second.
-    pub shared: bool,
-    #[serde(default)]
-    pub store_is_shared: bool,
-    /// Whether the deletion outlives the process.
-    pub kept: bool,
-    /// Why the file that would keep it cannot be written.
-    #[serde(default)]
-    pub not_kept_because: Option<String>,
 }
 
 /// The answer of `GET /v1/audit`.

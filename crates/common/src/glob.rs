@@ -45,8 +45,13 @@ pub fn parts(text: &str) -> Box<[Box<str>]> {
 
 /// Returns whether a text consists of these parts in order, with any text between them. Linear, whatever clients send.
 pub fn has_parts(text: &str, parts: &[Box<str>]) -> bool {
-    let [first, middle @ .., last] = parts else { return false };
-    let inner = text.strip_prefix(&**first).and_then(|rest| rest.strip_suffix(&**last));
+    parts.split_first().is_some_and(|(first, others)| has_parts_after(text, first, others))
+}
+
+/// Returns the same as [`has_parts`], of the first part and the others.
+pub fn has_parts_after(text: &str, first: &str, others: &[Box<str>]) -> bool {
+    let [middle @ .., last] = others else { return false };
+    let inner = text.strip_prefix(first).and_then(|rest| rest.strip_suffix(&**last));
     let Some(mut rest) = inner else { return false };
     for part in middle {
         // The first place of a part is as good as any later one: more text follows it.

@@ -114,6 +114,22 @@ impl From<SampleValue<'_>> for OwnedValue {
     }
 }
 
+/// Declares families as constants: of each the type, the name, the labels and the help.
+///
+/// ```
+/// weir_common::metric_families! {
+///     OPEN: gauge("connections", &["listener"]) = "Open connections, by listener";
+/// }
+/// assert_eq!(OPEN.name, "connections");
+/// ```
+#[macro_export]
+macro_rules! metric_families {
+    ($($family:ident: $metric_type:ident($name:literal, $labels:expr) = $help:literal;)+) => {
+        $(const $family: $crate::metrics::MetricFamily =
+            $crate::metrics::MetricFamily::$metric_type($name, $help, $labels);)+
+    };
+}
+
 impl MetricFamily {
     pub const fn counter(
         name: &'static str,

@@ -3,7 +3,8 @@
 //! Each child of a node is identified by one text, `key` or `key_value`, as in the reference, so `{key: a_b}` and
 //! `{key: a, value: b}` are equal. An entry is looked up as `key_value`, then in the networks and lists of the node,
 //! then among its wildcards in file order, then as `key`. Exact children are found by hash, without concatenating the
-//! text: a look-up does not allocate, and its cost does not depend on the number of exact rules.
+//! text: a look-up does not allocate, but for a wildcard with a star in its key, and its cost does not depend on the number
+//! of exact rules.
 
 pub(crate) mod metric_path;
 pub(crate) mod near_miss;
@@ -20,7 +21,6 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use hashbrown::HashTable;
-use memchr::memmem;
 
 use crate::model::reserve::Reserve;
 use crate::model::rule::Rule;
@@ -29,6 +29,7 @@ use crate::syntax::position::Origin;
 use crate::{Domain, hash};
 use value_sets::{FoundInSet, ValueSets};
 use weir_common::entry::Entry;
+use weir_common::glob::{has_parts, has_parts_after};
 use weir_common::network::Network;
 use weir_common::value;
 
@@ -114,6 +115,19 @@ struct Wildcard {
     item: u32,
     /// The literal parts around the stars: at least two.
     parts: Box<[Box<str>]>,
+}
+
+impl Wildcard {
+    /// Returns whether the pattern matches `key_value`.
+    #[inline]
+    fn matches(&self, key: &str, value: &str) -> bool {
+        let Some((first, others)) = self.parts.split_first() else { return false };
+        match first.strip_prefix(key).and_then(|rest| rest.strip_prefix('_')) {
+            Some(first) => has_parts_after(value, first, others),
+            // The first star is within the key.
+            None => key.starts_with(&**first) && has_parts(&format!("{key}_{value}"), &self.parts),
+        }
+    }
 }
 
 /// The rule that a descriptor matches.
@@ -305,8 +319,7 @@ impl MatcherNode {
             return Some(Matched { child, kind, form });
         }
         for wildcard in &self.wildcards {
-            let joined = Joined { key: key.as_bytes(), value: value::content(value).as_bytes() };
-            if joined.matches(&wildcard.parts) {
+            if wildcard.matches(key, value::content(value)) {
                 let child = self.children.get(wildcard.child as usize)?;
                 return Some(Matched::new(child, MatchKind::Wildcard));
             }
@@ -327,68 +340,11 @@ impl Joined<'_> {
         self.key.len() + 1 + self.value.len()
     }
 
-    fn at(self, i: usize) -> u8 {
-        match i.checked_sub(self.key.len()) {
-            None => self.key[i],
-            Some(0) => b'_',
-            Some(i) => self.value[i - 1],
-        }
-    }
-
     fn equals(self, text: &str) -> bool {
         let text = text.as_bytes();
         text.len() == self.len()
             && text.starts_with(self.key)
             && text[self.key.len()] == b'_'
             && text.ends_with(self.value)
-    }
-
-    /// Returns whether `part` is at `from` and ends before `end`.
-    fn has(self, part: &[u8], from: usize, end: usize) -> bool {
-        from + part.len() <= end && part.iter().enumerate().all(|(i, &b)| self.at(from + i) == b)
-    }
-
-    /// Finds `part` between `from` and `end`. Linear in both, whatever a client sends.
-    fn find(self, part: &[u8], from: usize, end: usize) -> Option<usize> {
-        if part.is_empty() {
-            return Some(from);
-        }
-        let last = end.checked_sub(part.len())?;
-        let (keys, values) = (self.key.len(), self.key.len() + 1);
-        if from < keys
-            && let Some(at) = memmem::find(&self.key[from..keys.min(end)], part)
-        {
-            return Some(from + at);
-        }
-        // Across the boundary of key and value.
-        let across = from.max(values.saturating_sub(part.len()))..=last.min(keys);
-        if let Some(at) = across.into_iter().find(|&at| self.has(part, at, end)) {
-            return Some(at);
-        }
-        let start = from.max(values);
-        let value = self.value.get(start - values..end.checked_sub(values)?)?;
-        memmem::find(value, part).map(|at| start + at)
-    }
-
-    /// Returns whether a value consists of the parts in order, with any text between them.
-    fn matches(self, parts: &[Box<str>]) -> bool {
-        let [first, middle @ .., last] = parts else { return false };
-        let (first, last) = (first.as_bytes(), last.as_bytes());
-        if first.len() + last.len() > self.len() {
-            return false;
-        }
-        let end = self.len() - last.len();
-        if !self.has(first, 0, end) || !self.has(last, end, self.len()) {
-            return false;
-        }
-        let mut from = first.len();
-        for part in middle {
-            let part = part.as_bytes();
-            match self.find(part, from, end) {
-                Some(found) => from = found + part.len(),
-                None => return false,
-            }
-        }
-        true
     }
 }

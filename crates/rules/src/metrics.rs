@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::RuleSet;
 use crate::model::rule::Rule;
 use crate::model::stats::{ReserveCounts, RuleSeries, RuleStats};
+use weir_common::metric_families;
 use weir_common::metrics::{MetricFamily, MetricSink, OTHER, SampleValue};
 
 type Pick = fn(&RuleStats) -> &AtomicU64;
@@ -38,39 +39,23 @@ const fn of_rule(name: &'static str, help: &'static str) -> MetricFamily {
     MetricFamily::counter(name, help, LABELS)
 }
 
-const LIMIT_OVER_LIMIT: MetricFamily = MetricFamily::counter(
-    "limit_over_limit",
-    "Hits over the limit by the limit that denied them, or would have but for shadow mode (its name or \
-     number), for rules with several limits",
-    &["domain", "rule", "limit"],
-);
-const RESERVATIONS: MetricFamily = MetricFamily::counter(
-    "reservations",
-    "Requests to reserve hits, by result",
-    &["domain", "rule", "result"],
-);
-const SETTLEMENTS: MetricFamily = MetricFamily::counter(
-    "settlements",
-    "Reservations that were settled or cancelled, hits that were charged without a reservation \
-     (`unknown`), and what the store may not have taken (`lost`)",
-    &["domain", "rule", "result"],
-);
-const RESERVED_HITS: MetricFamily = of_rule("reserved_hits", "Hits that were reserved");
-const SETTLED_HITS: MetricFamily =
-    of_rule("settled_hits", "Hits that reservations were settled with");
-const OVERDRAFT_HITS: MetricFamily =
-    of_rule("overdraft_hits", "Hits charged beyond a limit because they had been used");
-const SETTLE_RATIO: MetricFamily = MetricFamily::histogram(
-    "settle_ratio",
-    "Hits that a reservation was settled with, divided by those that were reserved",
-    LABELS,
-);
-const FOLDED_UPDATES: MetricFamily = MetricFamily::counter(
-    "metrics_folded_updates",
-    "Decisions counted in the series with the labels `other`, because values of requests make more \
-     series than metrics.max_series",
-    &[],
-);
+metric_families! {
+    LIMIT_OVER_LIMIT: counter("limit_over_limit", &["domain", "rule", "limit"])
+        = "Hits over the limit by the limit that denied them, or would have but for shadow mode (its name or \
+           number), for rules with several limits";
+    RESERVATIONS: counter("reservations", &["domain", "rule", "result"]) = "Requests to reserve hits, by result";
+    SETTLEMENTS: counter("settlements", &["domain", "rule", "result"])
+        = "Reservations that were settled or cancelled, hits that were charged without a reservation \
+           (`unknown`), and what the store may not have taken (`lost`)";
+    RESERVED_HITS: counter("reserved_hits", LABELS) = "Hits that were reserved";
+    SETTLED_HITS: counter("settled_hits", LABELS) = "Hits that reservations were settled with";
+    OVERDRAFT_HITS: counter("overdraft_hits", LABELS) = "Hits charged beyond a limit because they had been used";
+    SETTLE_RATIO: histogram("settle_ratio", LABELS)
+        = "Hits that a reservation was settled with, divided by those that were reserved";
+    FOLDED_UPDATES: counter("metrics_folded_updates", &[])
+        = "Decisions counted in the series with the labels `other`, because values of requests make more \
+           series than metrics.max_series";
+}
 
 /// Passes the metrics of all rules to a sink.
 pub fn collect_metrics(rules: &RuleSet, sink: &mut dyn MetricSink) {

@@ -20,6 +20,7 @@ pub use self::levels::{ActiveLevels, LevelsError, LogLevels};
 pub use self::queue::Queue;
 use weir_common::escape::{escape, has_colors};
 use weir_common::metrics::{Counter, MetricFamily, MetricSink, MetricSource};
+use weir_common::named_enum;
 use weir_common::spans::TARGET;
 use weir_common::threads::Failures;
 
@@ -29,12 +30,14 @@ const QUEUE_BYTES: usize = 1 << 20;
 /// How long the process waits at its end until the last lines are written.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    Text,
-    Json,
-    /// JSON with the field names and levels of the reference.
-    ReferenceJson,
+named_enum! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum LogFormat, name {
+        Text = "text",
+        Json = "json",
+        /// JSON with the field names and levels of the reference.
+        ReferenceJson = "reference-json",
+    }
 }
 
 /// A layer that records the spans of requests.

@@ -32,7 +32,9 @@ use super::log::SpanLayer;
 use weir_common::client_tls::ClientCertificates;
 use weir_common::error::SetupError;
 use weir_common::http_client::Target;
-use weir_common::metrics::{Counter, MetricFamily, MetricSink, MetricSource};
+use weir_common::metric_families;
+use weir_common::metrics::{Counter, MetricSink, MetricSource};
+use weir_common::named_enum;
 use weir_common::random::random_bytes;
 use weir_common::secret::SecretUrl;
 use weir_common::spans::TARGET;
@@ -67,10 +69,12 @@ pub struct Resource {
     pub set: Vec<(&'static str, String)>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    Http,
-    Grpc,
+named_enum! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Protocol, name {
+        Http = "http",
+        Grpc = "grpc",
+    }
 }
 
 /// Counts of what was sent.
@@ -80,16 +84,11 @@ pub struct OtlpCounts {
     failed: Counter,
 }
 
-const BATCHES_SENT: MetricFamily = MetricFamily::counter(
-    "trace_batches_sent",
-    "Batches of spans accepted by the OpenTelemetry collector",
-    &[],
-);
-const BATCHES_FAILED: MetricFamily = MetricFamily::counter(
-    "trace_batches_failed",
-    "Batches of spans dropped because the OpenTelemetry collector did not accept them in time",
-    &[],
-);
+metric_families! {
+    BATCHES_SENT: counter("trace_batches_sent", &[]) = "Batches of spans accepted by the OpenTelemetry collector";
+    BATCHES_FAILED: counter("trace_batches_failed", &[])
+        = "Batches of spans dropped because the OpenTelemetry collector did not accept them in time";
+}
 
 impl MetricSource for OtlpCounts {
     fn collect(&self, sink: &mut dyn MetricSink) {

@@ -19,6 +19,7 @@ pub use mogrifier::{Mogrifier, MogrifierError};
 use report::{Report, Totals};
 use send::Sender;
 use weir_common::metrics::MetricSink;
+use weir_common::named_enum;
 use weir_common::threads::{self, Failures};
 
 /// Where and how to send.
@@ -35,10 +36,12 @@ pub struct Options {
     pub replaces_tag_characters: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    Tcp,
-    Udp,
+named_enum! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Protocol, name {
+        Tcp = "tcp",
+        Udp = "udp",
+    }
 }
 
 /// How names and tags are written.

@@ -251,7 +251,7 @@ fn as_json(loaded: &Loaded<SourceFile>, is_good: bool) -> serde_json::Value {
 
 fn problem_json(problem: &Problem) -> serde_json::Value {
     json!({
-        "severity": if problem.is_error() { "error" } else { "warning" },
+        "severity": problem.severity.name(),
         "file": problem.file,
         "line": problem.position.and_then(Position::line),
         "column": problem.position.and_then(Position::column),

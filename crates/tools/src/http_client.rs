@@ -149,8 +149,9 @@ async fn read(mut body: Incoming, max_bytes: usize) -> Result<String, FetchError
 }
 
 pub fn parse_timeout(text: &str) -> Result<Duration, String> {
-    let timeout = read_duration(text).filter(|timeout| !timeout.is_zero());
-    timeout.ok_or_else(|| format!("write a duration such as 500ms or 2s, up to {MAX_DURATION}"))
+    let help =
+        || format!("write a duration above zero, such as 500ms, 10s or 5m, up to {MAX_DURATION}");
+    read_duration(text).filter(|timeout| !timeout.is_zero()).ok_or_else(help)
 }
 
 #[cfg(test)]

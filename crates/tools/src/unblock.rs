@@ -11,7 +11,7 @@ use super::api_client::{ApiClient, ClientError, ServerArgs, encode, read, with_q
 use super::change::{ByArgs, print_deleted};
 use super::describe::matched;
 use crate::print::Output;
-use weir_api::messages::{ControlList, DeletedControl, ShownControl};
+use weir_api::messages::{ChangedControl, ControlList, ShownControl};
 use weir_common::descriptor::{DescriptorArg, descriptor_text, parse_match};
 use weir_common::entry::OwnedEntry;
 use weir_controls::Action;
@@ -73,7 +73,7 @@ struct TargetArgs {
 
 #[derive(Deserialize)]
 struct Deleted {
-    deleted: Vec<DeletedControl>,
+    deleted: Vec<ChangedControl>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,21 +5,24 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-use crate::http::operators::error::shortened;
 use weir_common::escape::escape;
+use weir_common::named_enum;
 use weir_limiter::RequestError;
+use weir_rules::truncated;
 
 /// The longest message: it may quote the request.
-const MAX_MESSAGE_CHARS: usize = 500;
+const MAX_MESSAGE_BYTES: usize = 500;
 
-/// How failures are answered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum JsonErrors {
-    /// 400 `Bad Request` for every failure of the reference.
-    #[default]
-    Reference,
-    /// A JSON body with the reason: `{"error":{"status":503,"reason":"store_failed","message":"…"}}`.
-    Detailed,
+named_enum! {
+    /// How failures are answered.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum JsonErrors, name {
+        /// 400 `Bad Request` for every failure of the reference.
+        #[default]
+        Reference = "reference",
+        /// A JSON body with the reason: `{"error":{"status":503,"reason":"store_failed","message":"…"}}`.
+        Detailed = "detailed",
+    }
 }
 
 /// Why a request gets no decision.
@@ -109,5 +112,5 @@ impl Failure {
 }
 
 fn shown(text: &str) -> String {
-    escape(&shortened(text, MAX_MESSAGE_CHARS)).into_owned()
+    escape(&truncated(text, MAX_MESSAGE_BYTES)).into_owned()
 }

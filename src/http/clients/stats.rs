@@ -3,25 +3,21 @@
 use std::time::Duration;
 
 use super::Method;
-use weir_common::metrics::{Histogram, MetricFamily, MetricSink, MetricSource, SampleValue};
+use weir_common::metric_families;
+use weir_common::metrics::{Histogram, MetricSink, MetricSource, SampleValue};
 use weir_common::spans::TraceIds;
 
 /// The latencies of each method, in the order of `Method`.
 #[derive(Debug, Default)]
 pub struct JsonStats([Histogram; 1 + Method::BUDGET.len()]);
 
-const REQUESTS: MetricFamily =
-    MetricFamily::counter("json_requests", "Requests to /json that were answered", &[]);
-const DURATION: MetricFamily = MetricFamily::histogram(
-    "json_request_duration_seconds",
-    "Time from receiving the head of a request to /json to its response",
-    &[],
-);
-const BUDGET_DURATION: MetricFamily = MetricFamily::histogram(
-    "budget_request_duration_seconds",
-    "Time from receiving the head of a request to /v1/budget to its response, by path",
-    &["path"],
-);
+metric_families! {
+    REQUESTS: counter("json_requests", &[]) = "Requests to /json that were answered";
+    DURATION: histogram("json_request_duration_seconds", &[])
+        = "Time from receiving the head of a request to /json to its response";
+    BUDGET_DURATION: histogram("budget_request_duration_seconds", &["path"])
+        = "Time from receiving the head of a request to /v1/budget to its response, by path";
+}
 
 impl JsonStats {
     /// The latencies of the methods that decide: `ShouldRateLimit` and `Reserve`.

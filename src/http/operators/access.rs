@@ -25,19 +25,20 @@ use axum::http::{HeaderMap, Method, StatusCode};
 
 use self::tokens::{TokenKind, Tokens};
 use super::change_log::ChangeLog;
-use super::error::{ApiError, shortened};
+use super::error::ApiError;
 use super::query::parameters;
 use crate::http::Peer;
 use weir_api::messages::AdviceKind;
 use weir_common::error::SetupError;
 use weir_common::threads::repeat_blocking;
 use weir_common::throttle::Throttle;
+use weir_rules::truncated;
 
 /// How often the token files are read. Polling finds every change, also of links (Kubernetes replaces `..data`).
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The longest text of a change, in characters.
-const MAX_AUDIT_CHARS: usize = 512;
+/// The longest text of a change.
+const MAX_AUDIT_BYTES: usize = 512;
 
 /// Who may use `/v1`.
 #[derive(Clone, Debug, Default)]
@@ -166,13 +167,13 @@ pub(super) struct OperatorChange<'a> {
 impl Caller {
     /// Returns who makes a change: `by`, as the client says, or the name of the caller.
     pub fn who(&self, by: &str) -> String {
-        shortened(if by.is_empty() { self.name } else { by }, MAX_AUDIT_CHARS)
+        truncated(if by.is_empty() { self.name } else { by }, MAX_AUDIT_BYTES)
     }
 
     /// Logs a change, and adds it to the log of changes.
     pub fn audit(&self, log: &ChangeLog, change: &OperatorChange<'_>) {
         let OperatorChange { by, action, subject, shown } = *change;
-        let short = |text: &str| shortened(text, MAX_AUDIT_CHARS);
+        let short = |text: &str| truncated(text, MAX_AUDIT_BYTES);
         let (who, subject) = (self.who(by), short(subject));
         let from = self.peer.to_string();
         // By this target, `weir::controls` has it in the levels of the log.

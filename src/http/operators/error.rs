@@ -51,12 +51,3 @@ impl IntoResponse for ApiError {
         }
     }
 }
-
-/// Returns the beginning of a text, for an error or the log.
-pub(in crate::http) fn shortened(text: &str, max_chars: usize) -> String {
-    let mut short: String = text.chars().take(max_chars).collect();
-    if short.len() < text.len() {
-        short.push('…');
-    }
-    short
-}

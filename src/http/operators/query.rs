@@ -5,11 +5,12 @@ use std::borrow::Cow;
 use axum::http::Uri;
 use percent_encoding::percent_decode_str;
 
-use super::error::{ApiError, shortened};
+use super::error::ApiError;
 use weir_common::suggest::nearest;
+use weir_rules::truncated;
 
 /// The longest text of a client in an error.
-pub(super) const MAX_CHARS: usize = 100;
+pub(super) const MAX_SHOWN_BYTES: usize = 100;
 
 #[derive(Debug)]
 pub struct Query(Vec<(&'static str, String)>);
@@ -43,7 +44,7 @@ impl Query {
                     None if names.is_empty() => "this path has no parameters".to_owned(),
                     None => format!("the parameters are {}", names.join(", ")),
                 };
-                let error = format!("unknown parameter {:?}", shortened(&sent, MAX_CHARS));
+                let error = format!("unknown parameter {:?}", truncated(sent, MAX_SHOWN_BYTES));
                 return Err(ApiError::bad_request(error, help));
             };
             if *name != list && values.iter().any(|(known, _)| known == name) {
@@ -86,7 +87,7 @@ impl Query {
 }
 
 pub(super) fn invalid(name: &str, value: &str, help: impl Into<String>) -> ApiError {
-    let error = format!("the parameter `{name}` is {:?}", shortened(value, MAX_CHARS));
+    let error = format!("the parameter `{name}` is {:?}", truncated(value, MAX_SHOWN_BYTES));
     ApiError::bad_request(error, help)
 }
 

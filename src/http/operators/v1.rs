@@ -29,13 +29,14 @@ use self::status::LastStatus;
 use super::Sources;
 use super::access::{Access, is_write};
 use super::debug::JSON;
-use super::error::{ApiError, shortened};
+use super::error::ApiError;
 use super::history::History;
 use super::query::Query;
 use crate::http::budget::{self, BufferBudget};
 use crate::http::page::Page;
 use weir_common::threads::run_for_client;
 use weir_controls::Snapshot;
+use weir_rules::truncated;
 use weir_store::{Operations, States};
 
 const OPENAPI: &str = include_str!("../../../docs/reference/openapi.json");
@@ -169,12 +170,12 @@ async fn openapi(uri: Uri) -> Answer {
 }
 
 async fn unknown_path(uri: Uri) -> ApiError {
-    let error = format!("there is no /v1{}", shortened(uri.path(), 100));
+    let error = format!("there is no /v1{}", truncated(uri.path(), 100));
     ApiError::new(StatusCode::NOT_FOUND, error, "GET /v1/openapi.json lists all paths")
 }
 
 async fn wrong_method(method: Method) -> ApiError {
-    let error = format!("this path has no method {}", shortened(method.as_str(), 20));
+    let error = format!("this path has no method {}", truncated(method.as_str(), 20));
     let help = "use one of those in the header `Allow`";
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, error, help)
 }

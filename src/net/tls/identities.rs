@@ -11,29 +11,23 @@ use super::expiry::{ExpiryLog, Notice, notice};
 use super::{Certificate, Certificates};
 use weir_common::client_tls::{ClientCertificates, RejectedFiles};
 use weir_common::clock::Clock;
-use weir_common::metrics::{MetricFamily, MetricSink, MetricSource, SampleValue};
+use weir_common::metric_families;
+use weir_common::metrics::{MetricSink, MetricSource, SampleValue};
 use weir_limit::{Micros, SECOND};
 
 /// How often the dates are compared with the clock.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 const LABELS: &[&str] = &["listener"];
-const NOT_BEFORE: MetricFamily = MetricFamily::gauge(
-    "tls_certificate_not_before_timestamp_seconds",
-    "Time from which the certificate in use is valid, in seconds since the Unix epoch, by listener",
-    LABELS,
-);
-const NOT_AFTER: MetricFamily = MetricFamily::gauge(
-    "tls_certificate_not_after_timestamp_seconds",
-    "Time at which the certificate in use expires, in seconds since the Unix epoch, by listener",
-    LABELS,
-);
-const LAST_LOAD_SUCCESSFUL: MetricFamily = MetricFamily::gauge(
-    "tls_last_load_successful",
-    "Whether the newest files of certificates were accepted (0: rejected; 1: accepted, or none yet), \
-     by listener",
-    LABELS,
-);
+
+metric_families! {
+    NOT_BEFORE: gauge("tls_certificate_not_before_timestamp_seconds", LABELS)
+        = "Time from which the certificate in use is valid, in seconds since the Unix epoch, by listener";
+    NOT_AFTER: gauge("tls_certificate_not_after_timestamp_seconds", LABELS)
+        = "Time at which the certificate in use expires, in seconds since the Unix epoch, by listener";
+    LAST_LOAD_SUCCESSFUL: gauge("tls_last_load_successful", LABELS)
+        = "Whether the newest files of certificates were accepted (0: rejected; 1: accepted, or none yet), by listener";
+}
 
 /// The sources of all certificates, by the names of listeners and of connections to servers.
 #[derive(Clone, Debug, Default)]

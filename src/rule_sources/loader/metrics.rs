@@ -1,7 +1,8 @@
 //! The metrics of loading rules and overlays.
 
 use super::Loader;
-use weir_common::metrics::{Counter, Gauge, MetricFamily, MetricSink, MetricSource};
+use weir_common::metric_families;
+use weir_common::metrics::{Counter, Gauge, MetricSink, MetricSource};
 
 #[derive(Debug, Default)]
 pub(super) struct LoadMetrics {
@@ -18,27 +19,17 @@ pub(super) struct OverlayMetrics {
     pub failed_patches: Gauge,
 }
 
-const CONFIG_LOAD_SUCCESS: MetricFamily =
-    MetricFamily::counter("config_load_success", "Rule sets loaded", &[]);
-const CONFIG_LOAD_ERROR: MetricFamily =
-    MetricFamily::counter("config_load_error", "Rule sets rejected", &[]);
-const CONFIG_LAST_LOAD_SUCCESSFUL: MetricFamily = MetricFamily::gauge(
-    "config_last_load_successful",
-    "Whether the newest rule set was accepted (0: rejected; 1: accepted, or none yet)",
-    &[],
-);
-const OVERLAY_LOAD_ERROR: MetricFamily =
-    MetricFamily::counter("overlay_load_error", "Overlays rejected", &[]);
-const OVERLAY_LAST_LOAD_SUCCESSFUL: MetricFamily = MetricFamily::gauge(
-    "overlay_last_load_successful",
-    "Whether the newest overlay was accepted (0: rejected; 1: accepted, or none yet)",
-    &[],
-);
-const OVERLAY_FAILED_PATCHES: MetricFamily = MetricFamily::gauge(
-    "overlay_failed_patches",
-    "Patches of the overlay that do not fit one of the active rules",
-    &[],
-);
+metric_families! {
+    CONFIG_LOAD_SUCCESS: counter("config_load_success", &[]) = "Rule sets loaded";
+    CONFIG_LOAD_ERROR: counter("config_load_error", &[]) = "Rule sets rejected";
+    CONFIG_LAST_LOAD_SUCCESSFUL: gauge("config_last_load_successful", &[])
+        = "Whether the newest rule set was accepted (0: rejected; 1: accepted, or none yet)";
+    OVERLAY_LOAD_ERROR: counter("overlay_load_error", &[]) = "Overlays rejected";
+    OVERLAY_LAST_LOAD_SUCCESSFUL: gauge("overlay_last_load_successful", &[])
+        = "Whether the newest overlay was accepted (0: rejected; 1: accepted, or none yet)";
+    OVERLAY_FAILED_PATCHES: gauge("overlay_failed_patches", &[])
+        = "Patches of the overlay that do not fit one of the active rules";
+}
 
 impl MetricSource for Loader {
     fn collect(&self, sink: &mut dyn MetricSink) {

@@ -8,7 +8,8 @@ use serde_json::json;
 
 use super::Options;
 use crate::rule_sources::loader::{Loader, StreamLost};
-use weir_common::metrics::{Counter, Gauge, MetricFamily, MetricSink, MetricSource};
+use weir_common::metric_families;
+use weir_common::metrics::{Counter, Gauge, MetricSink, MetricSource};
 use weir_common::throttle::Throttle;
 use weir_telemetry::metrics::Metrics;
 
@@ -18,13 +19,11 @@ pub struct XdsMetrics {
     pub stream_failures: Counter,
 }
 
-const XDS_CONNECTED: MetricFamily =
-    MetricFamily::gauge("xds_connected", "Open streams from the management server (0 or 1)", &[]);
-const XDS_STREAM_FAILURES: MetricFamily = MetricFamily::counter(
-    "xds_stream_failures",
-    "Streams from the management server that failed or ended",
-    &[],
-);
+metric_families! {
+    XDS_CONNECTED: gauge("xds_connected", &[]) = "Open streams from the management server (0 or 1)";
+    XDS_STREAM_FAILURES: counter("xds_stream_failures", &[])
+        = "Streams from the management server that failed or ended";
+}
 
 impl MetricSource for XdsMetrics {
     fn collect(&self, sink: &mut dyn MetricSink) {

@@ -6,34 +6,16 @@ use super::{Format, FormatKind};
 use crate::settings::reference::go::read_digits;
 use weir_common::number::read_size;
 
-/// The integer types that settings are read as.
-pub trait Integer: Copy {
-    /// Converts `n`, or returns the greatest value of the type if `n` is greater.
-    fn saturating_from(n: u64) -> Self;
-}
-
-macro_rules! integer {
-    ($($type:ty)*) => {
-        $(impl Integer for $type {
-            fn saturating_from(n: u64) -> $type {
-                <$type>::try_from(n).unwrap_or(<$type>::MAX)
-            }
-        })*
-    };
-}
-
-integer!(u32 u64 usize);
-
 /// A whole number from `MIN` to `MAX`, in any base of the reference.
 #[derive(Debug)]
 pub struct Int<T, const MIN: u64, const MAX: u64>(PhantomData<T>);
 
-impl<T: Integer, const MIN: u64, const MAX: u64> Format for Int<T, MIN, MAX> {
+impl<T: TryFrom<u64> + Clone, const MIN: u64, const MAX: u64> Format for Int<T, MIN, MAX> {
     type Value = T;
     const KIND: FormatKind = FormatKind::Int(MIN, MAX);
 
     fn parse(text: &str) -> Option<T> {
-        read_digits(text).filter(|n| (MIN..=MAX).contains(n)).map(T::saturating_from)
+        T::try_from(read_digits(text).filter(|n| (MIN..=MAX).contains(n))?).ok()
     }
 }
 
@@ -41,12 +23,12 @@ impl<T: Integer, const MIN: u64, const MAX: u64> Format for Int<T, MIN, MAX> {
 #[derive(Debug)]
 pub struct Bytes<T>(PhantomData<T>);
 
-impl<T: Integer> Format for Bytes<T> {
+impl<T: TryFrom<u64> + Clone> Format for Bytes<T> {
     type Value = T;
     const KIND: FormatKind = FormatKind::Bytes;
 
     fn parse(text: &str) -> Option<T> {
-        read_size(text).map(T::saturating_from)
+        T::try_from(read_size(text)?).ok()
     }
 }
 

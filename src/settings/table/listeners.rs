@@ -3,15 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::group;
 use super::tls::TlsSettings;
+use super::{choices, group};
 use crate::http::clients::JsonErrors;
-use crate::settings::format::{Address, Bytes, Choice, Int, OptionalAddress};
+use crate::settings::format::{Address, Bytes, Int, OptionalAddress};
 
-impl Choice for JsonErrors {
-    const CHOICES: &'static [(&'static str, JsonErrors)] =
-        &[("reference", JsonErrors::Reference), ("detailed", JsonErrors::Detailed)];
-}
+choices!(JsonErrors);
 
 group! {
     /// What clients of any listener may take.

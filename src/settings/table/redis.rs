@@ -3,32 +3,23 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::group;
 use super::tls::ClientFileSettings;
-use crate::settings::format::{Choice, Secret};
+use super::{choices, group};
+use crate::settings::format::Secret;
+use weir_common::named_enum;
 use weir_store::redis::Clock;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TopologyKind {
-    Single,
-    Sentinel,
-    Cluster,
-    Proxy,
+named_enum! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum TopologyKind, name {
+        Single = "single",
+        Sentinel = "sentinel",
+        Cluster = "cluster",
+        Proxy = "proxy",
+    }
 }
 
-impl Choice for TopologyKind {
-    const CHOICES: &'static [(&'static str, TopologyKind)] = &[
-        ("single", TopologyKind::Single),
-        ("sentinel", TopologyKind::Sentinel),
-        ("cluster", TopologyKind::Cluster),
-        ("proxy", TopologyKind::Proxy),
-    ];
-}
-
-impl Choice for Clock {
-    const CHOICES: &'static [(&'static str, Clock)] =
-        &[("server", Clock::Server), ("caller", Clock::Caller)];
-}
+choices!(TopologyKind, Clock);
 
 group! {
     /// A Redis.

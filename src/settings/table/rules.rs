@@ -3,20 +3,20 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::group;
 use super::tls::ClientFileSettings;
-use crate::settings::format::{Bytes, Choice, Secret};
+use super::{choices, group};
+use crate::settings::format::{Bytes, Secret};
+use weir_common::named_enum;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RulesSource {
-    Files,
-    Xds,
+named_enum! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum RulesSource, name {
+        Files = "files",
+        Xds = "xds",
+    }
 }
 
-impl Choice for RulesSource {
-    const CHOICES: &'static [(&'static str, RulesSource)] =
-        &[("files", RulesSource::Files), ("xds", RulesSource::Xds)];
-}
+choices!(RulesSource);
 
 group! {
     /// Where rules come from.

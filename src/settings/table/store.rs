@@ -3,31 +3,22 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::group;
 use super::redis::RedisSettings;
-use crate::settings::format::{AutoOrDuration, Choice, Int};
+use super::{choices, group};
+use crate::settings::format::{AutoOrDuration, Int};
 use weir_common::failure::OnStoreFailure;
+use weir_common::named_enum;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoreKind {
-    Memory,
-    Disk,
-    Redis,
+named_enum! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum StoreKind, name {
+        Memory = "memory",
+        Disk = "disk",
+        Redis = "redis",
+    }
 }
 
-impl Choice for StoreKind {
-    const CHOICES: &'static [(&'static str, StoreKind)] =
-        &[("memory", StoreKind::Memory), ("disk", StoreKind::Disk), ("redis", StoreKind::Redis)];
-}
-
-impl Choice for OnStoreFailure {
-    const CHOICES: &'static [(&'static str, OnStoreFailure)] = &[
-        (OnStoreFailure::Error.name(), OnStoreFailure::Error),
-        (OnStoreFailure::Allow.name(), OnStoreFailure::Allow),
-        (OnStoreFailure::Deny.name(), OnStoreFailure::Deny),
-        (OnStoreFailure::Local.name(), OnStoreFailure::Local),
-    ];
-}
+choices!(StoreKind, OnStoreFailure);
 
 group! {
     /// Where counters are kept.

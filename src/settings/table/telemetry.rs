@@ -3,11 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::group;
 use super::tls::ClientFileSettings;
-use crate::settings::format::{
-    Address, Choice, Format, FormatKind, Int, OptionalAddress, Ratio, Secret,
-};
+use super::{choices, group};
+use crate::settings::format::{Address, Format, FormatKind, Int, OptionalAddress, Ratio, Secret};
 use weir_telemetry::log::{LogFormat, LogLevels};
 use weir_telemetry::{otlp, statsd};
 
@@ -58,11 +56,6 @@ group! {
     }
 }
 
-impl Choice for statsd::Protocol {
-    const CHOICES: &'static [(&'static str, statsd::Protocol)] =
-        &[("tcp", statsd::Protocol::Tcp), ("udp", statsd::Protocol::Udp)];
-}
-
 group! {
     /// StatsD.
     StatsdSettings {
@@ -88,11 +81,6 @@ group! {
         /// _NAME and _TAGS define each; the first one whose pattern matches applies.
         mogrifiers: Vec<String> = "";
     }
-}
-
-impl Choice for otlp::Protocol {
-    const CHOICES: &'static [(&'static str, otlp::Protocol)] =
-        &[("http", otlp::Protocol::Http), ("grpc", otlp::Protocol::Grpc)];
 }
 
 group! {
@@ -136,13 +124,7 @@ impl Format for LogLevels {
     }
 }
 
-impl Choice for LogFormat {
-    const CHOICES: &'static [(&'static str, LogFormat)] = &[
-        ("text", LogFormat::Text),
-        ("json", LogFormat::Json),
-        ("reference-json", LogFormat::ReferenceJson),
-    ];
-}
+choices!(LogFormat, statsd::Protocol, otlp::Protocol);
 
 group! {
     /// The log.

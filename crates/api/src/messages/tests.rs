@@ -27,7 +27,7 @@ const MESSAGES: [(&str, Reread); 29] = [
     ("Control", again::<ShownControl>),
     ("Controls", again::<ControlList>),
     ("Written", again::<WrittenControl>),
-    ("Deleted", again::<DeletedControl>),
+    ("Deleted", again::<ChangedControl>),
     ("State", again::<ReadState>),
     ("Explained", again::<Explained<LiveDescriptor>>),
     ("ExplainedDescriptor", again::<LiveDescriptor>),

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use super::value_sets::FoundInSet;
-use super::{Child, Joined, MatcherNode};
+use super::{Child, MatcherNode};
 use crate::Domain;
 use crate::model::reserve::ReserveStep;
 use crate::model::rule::Rule;
@@ -113,7 +113,7 @@ impl<'s> Level<'s> {
     pub fn matches(self, (key, value): Entry<'_>) -> Vec<Candidate<'s>> {
         let node = self.0;
         let mut found = Vec::new();
-        let joined = Joined { key: key.as_bytes(), value: value::content(value).as_bytes() };
+        let content = value::content(value);
         let exact = node.named(&format!("{key}_{value}")).filter(|child| child.set.is_none());
         found.extend(exact.map(|child| child.candidate(MatchKind::Value)));
         let mut in_sets = Vec::new();
@@ -123,7 +123,7 @@ impl<'s> Level<'s> {
             let within = child.within(&in_set).filter(|_| in_set.kind != MatchKind::Value);
             found.push(Candidate { within, ..child.candidate(in_set.kind) });
         }
-        for wildcard in node.wildcards.iter().filter(|wildcard| joined.matches(&wildcard.parts)) {
+        for wildcard in node.wildcards.iter().filter(|wildcard| wildcard.matches(key, content)) {
             let child = &node.children[wildcard.child as usize];
             let is_child = |other: &Candidate<'_>| std::ptr::eq(other.text, &*child.text);
             // Of the wildcards of one descriptor, which are beside each other, the first decides.

@@ -4,37 +4,23 @@ pub(crate) mod limits;
 #[cfg(test)]
 mod tests;
 
+use weir_common::named_enum;
 use weir_common::suggest::nearest;
 use weir_limit::AlgorithmKind;
 
 use super::proto::{FieldValue, RateLimitPolicy};
 
-/// A kind of map in a rule file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Section {
-    Root,
-    Descriptor,
-    Group,
-    Reserve,
-    Limit,
-    ListedLimit,
-    Replacement,
-}
-
-impl Section {
-    pub const ALL: [Section; 7] =
-        [Root, Descriptor, Group, Reserve, Limit, ListedLimit, Replacement];
-
-    fn name(self) -> &'static str {
-        match self {
-            Section::Root => "the root of the file",
-            Section::Descriptor => "a descriptor, beside `key`",
-            Section::Group => "`group`",
-            Section::Reserve => "`reserve`",
-            Section::Limit => "`rate_limit`",
-            Section::ListedLimit => "an item of `rate_limits`",
-            Section::Replacement => "an item of `replaces`",
-        }
+named_enum! {
+    /// A kind of map in a rule file, as messages name it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum Section, name {
+        Root = "the root of the file",
+        Descriptor = "a descriptor, beside `key`",
+        Group = "`group`",
+        Reserve = "`reserve`",
+        Limit = "`rate_limit`",
+        ListedLimit = "an item of `rate_limits`",
+        Replacement = "an item of `replaces`",
     }
 }
 
@@ -64,7 +50,7 @@ pub(crate) enum ValueType {
     Other,
 }
 
-use Section::{Descriptor, Group, Limit, ListedLimit, Replacement, Reserve, Root};
+use Section::{Descriptor, Group, ListedLimit, Reserve, Root};
 use ValueType::{Flag, Other, Text};
 
 /// The keys of all sections but limits, in the order in which messages list them.

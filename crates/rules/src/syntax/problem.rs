@@ -9,22 +9,16 @@ use std::fmt::{self, Write};
 
 use super::position::{Origin, Position};
 use weir_common::escape::escape;
+use weir_common::named_enum;
 
-/// How bad a problem is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Severity {
-    /// The rule set cannot be used.
-    Error,
-    /// The rule set can be used, but part of it has no effect or an unexpected one.
-    Warning,
-}
-
-impl Severity {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Severity::Error => "error",
-            Severity::Warning => "warning",
-        }
+named_enum! {
+    /// How bad a problem is.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Severity, name {
+        /// The rule set cannot be used.
+        Error = "error",
+        /// The rule set can be used, but part of it has no effect or an unexpected one.
+        Warning = "warning",
     }
 }
 

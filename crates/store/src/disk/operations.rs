@@ -8,47 +8,26 @@ use super::DiskStore;
 use super::recovery::Recovery;
 use crate::{BackendStatus, Operations, SavedStatus, StoreStatus};
 use weir_common::clock::Clock;
-use weir_common::metrics::{MetricFamily, MetricSink, SampleValue};
+use weir_common::metric_families;
+use weir_common::metrics::{MetricSink, SampleValue};
 
-const SYNC_AGE: MetricFamily = MetricFamily::gauge(
-    "disk_sync_age_seconds",
-    "Time since the start of the last completed sync: what a crash loses at most",
-    &[],
-);
-const SYNC_INTERVAL: MetricFamily =
-    MetricFamily::gauge("disk_sync_interval_seconds", "The setting store.disk.sync", &[]);
-const BYTES: MetricFamily =
-    MetricFamily::gauge("disk_bytes", "Bytes of the files of the durable store", &["file"]);
-const WRITTEN_BYTES: MetricFamily =
-    MetricFamily::counter("disk_written_bytes", "Bytes written to logs and snapshots", &[]);
-const WRITTEN_RECORDS: MetricFamily =
-    MetricFamily::counter("disk_written_records", "Records written to logs and snapshots", &[]);
-const SNAPSHOTS: MetricFamily =
-    MetricFamily::counter("disk_snapshots", "Snapshots that replaced older files", &[]);
-const WRITE_ERRORS: MetricFamily = MetricFamily::counter(
-    "disk_write_errors",
-    "Failed attempts to write, after which everything is written again",
-    &[],
-);
-const FILES_LOST: MetricFamily = MetricFamily::counter(
-    "disk_files_lost",
-    "Times that another program removed or replaced files of the durable store",
-    &[],
-);
-const DAMAGE: MetricFamily = MetricFamily::gauge(
-    "disk_damaged",
-    "Frames, records and files found damaged at the start",
-    &["part"],
-);
-const TORN_LOGS: MetricFamily = MetricFamily::gauge(
-    "disk_torn_logs",
-    "Logs found at the start that end within a frame, as after a crash",
-    &[],
-);
-const LOADED_RECORDS: MetricFamily =
-    MetricFamily::gauge("disk_loaded_records", "Records read at the start", &[]);
-const LOAD_SECONDS: MetricFamily =
-    MetricFamily::gauge("disk_load_seconds", "Time to read all files at the start", &[]);
+metric_families! {
+    SYNC_AGE: gauge("disk_sync_age_seconds", &[])
+        = "Time since the start of the last completed sync: what a crash loses at most";
+    SYNC_INTERVAL: gauge("disk_sync_interval_seconds", &[]) = "The setting store.disk.sync";
+    BYTES: gauge("disk_bytes", &["file"]) = "Bytes of the files of the durable store";
+    WRITTEN_BYTES: counter("disk_written_bytes", &[]) = "Bytes written to logs and snapshots";
+    WRITTEN_RECORDS: counter("disk_written_records", &[]) = "Records written to logs and snapshots";
+    SNAPSHOTS: counter("disk_snapshots", &[]) = "Snapshots that replaced older files";
+    WRITE_ERRORS: counter("disk_write_errors", &[])
+        = "Failed attempts to write, after which everything is written again";
+    FILES_LOST: counter("disk_files_lost", &[])
+        = "Times that another program removed or replaced files of the durable store";
+    DAMAGE: gauge("disk_damaged", &["part"]) = "Frames, records and files found damaged at the start";
+    TORN_LOGS: gauge("disk_torn_logs", &[]) = "Logs found at the start that end within a frame, as after a crash";
+    LOADED_RECORDS: gauge("disk_loaded_records", &[]) = "Records read at the start";
+    LOAD_SECONDS: gauge("disk_load_seconds", &[]) = "Time to read all files at the start";
+}
 
 impl<C: Clock> Operations for DiskStore<C> {
     fn connect(&self) -> BoxFuture<'_, ()> {

@@ -3,29 +3,17 @@
 use super::Guard;
 use crate::{BackendStatus, FailureStatus, OnStoreFailure, Operations, StoreError, StoreStatus};
 use weir_common::clock::{Clock, Monotonic};
-use weir_common::metrics::{MetricFamily, MetricSink, SampleValue};
+use weir_common::metric_families;
+use weir_common::metrics::{MetricSink, SampleValue};
 
-const DEGRADED_CHARGES: MetricFamily = MetricFamily::counter(
-    "store_degraded_charges",
-    "Charges that the store failed to answer, by the policy that answered",
-    &["policy"],
-);
-const FAILED_CHARGES: MetricFamily = MetricFamily::counter(
-    "store_failed_charges",
-    "Charges that the store failed to answer, by reason",
-    &["reason"],
-);
-const OUTAGE: MetricFamily = MetricFamily::gauge(
-    "store_outage",
-    "Whether charges failed in the last ten seconds, or the store cannot be reached",
-    &[],
-);
-
-const REPLICAS: MetricFamily = MetricFamily::gauge(
-    "store_replicas",
-    "Replicas among which the policy local divides limits",
-    &[],
-);
+metric_families! {
+    DEGRADED_CHARGES: counter("store_degraded_charges", &["policy"])
+        = "Charges that the store failed to answer, by the policy that answered";
+    FAILED_CHARGES: counter("store_failed_charges", &["reason"]) = "Charges that the store failed to answer, by reason";
+    OUTAGE: gauge("store_outage", &[])
+        = "Whether charges failed in the last ten seconds, or the store cannot be reached";
+    REPLICAS: gauge("store_replicas", &[]) = "Replicas among which the policy local divides limits";
+}
 
 impl<S: Operations, C: Clock + Monotonic + Clone> Operations for Guard<S, C> {
     fn inner(&self) -> Option<&dyn Operations> {

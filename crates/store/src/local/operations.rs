@@ -10,19 +10,17 @@ use tokio::time::MissedTickBehavior;
 use super::Local;
 use super::table::SWEEP_INTERVAL;
 use crate::{Operations, Store};
-use weir_common::metrics::{MetricFamily, MetricSink, SampleValue};
+use weir_common::metric_families;
+use weir_common::metrics::{MetricSink, SampleValue};
 
 const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
-const LEASES: MetricFamily =
-    MetricFamily::gauge("leases", "Keys of which hits are charged before they are asked for", &[]);
-const GRANTS: MetricFamily =
-    MetricFamily::counter("lease_grants", "Grants of hits that were charged early", &[]);
-const LEASED_HITS: MetricFamily = MetricFamily::counter(
-    "leased_hits",
-    "Hits that were charged early: served, returned, or lost because they could not be returned or the key was reset",
-    &["result"],
-);
+metric_families! {
+    LEASES: gauge("leases", &[]) = "Keys of which hits are charged before they are asked for";
+    GRANTS: counter("lease_grants", &[]) = "Grants of hits that were charged early";
+    LEASED_HITS: counter("leased_hits", &["result"])
+        = "Hits that were charged early: served, returned, or lost because they could not be returned or the key was reset";
+}
 
 impl<S: Store + Operations> Operations for Local<S> {
     fn inner(&self) -> Option<&dyn Operations> {

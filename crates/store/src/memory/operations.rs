@@ -8,7 +8,8 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::MemoryStore;
 use crate::{BackendStatus, Operations, StoreStatus};
 use weir_common::clock::Clock;
-use weir_common::metrics::{MetricFamily, MetricSink, SampleValue};
+use weir_common::metric_families;
+use weir_common::metrics::{MetricSink, SampleValue};
 use weir_common::throttle::Throttle;
 
 /// How often some shards are swept, and how many times it takes to sweep all.
@@ -20,33 +21,20 @@ const SWEEPS_PER_CHECK: u32 = 10;
 
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-const KEYS: MetricFamily = MetricFamily::gauge("store_keys", "Keys held", &[]);
-const TABLE_BYTES: MetricFamily =
-    MetricFamily::gauge("store_table_bytes", "Bytes allocated for keys and reservations", &[]);
-const RESERVATIONS: MetricFamily =
-    MetricFamily::gauge("store_reservations", "Reservations held", &[]);
-const RESERVATIONS_EVICTED: MetricFamily = MetricFamily::counter(
-    "reservations_evicted",
-    "Reservations evicted to make room before they lapsed; their hits stay charged",
-    &[],
-);
-const RESERVATIONS_UNRECORDED: MetricFamily = MetricFamily::counter(
-    "reservations_unrecorded",
-    "Reservations not kept, because their key had a sixteenth of a full table; their hits stay charged",
-    &[],
-);
-const EVICTIONS: MetricFamily = MetricFamily::counter(
-    "store_evictions",
-    "Keys evicted to make room that had expired or were below their limit",
-    &["state"],
-);
-const EVICTIONS_AT_LIMIT: MetricFamily = MetricFamily::counter(
-    "store_evictions_at_limit",
-    "Keys evicted to make room that were at or over their limit",
-    &[],
-);
-const EXPIRED_KEYS: MetricFamily =
-    MetricFamily::counter("store_expired_keys", "Expired keys removed by sweeping", &[]);
+metric_families! {
+    KEYS: gauge("store_keys", &[]) = "Keys held";
+    TABLE_BYTES: gauge("store_table_bytes", &[]) = "Bytes allocated for keys and reservations";
+    RESERVATIONS: gauge("store_reservations", &[]) = "Reservations held";
+    RESERVATIONS_EVICTED: counter("reservations_evicted", &[])
+        = "Reservations evicted to make room before they lapsed; their hits stay charged";
+    RESERVATIONS_UNRECORDED: counter("reservations_unrecorded", &[])
+        = "Reservations not kept, because their key had a sixteenth of a full table; their hits stay charged";
+    EVICTIONS: counter("store_evictions", &["state"])
+        = "Keys evicted to make room that had expired or were below their limit";
+    EVICTIONS_AT_LIMIT: counter("store_evictions_at_limit", &[])
+        = "Keys evicted to make room that were at or over their limit";
+    EXPIRED_KEYS: counter("store_expired_keys", &[]) = "Expired keys removed by sweeping";
+}
 
 impl<C: Clock> Operations for MemoryStore<C> {
     fn maintain(&self) -> BoxFuture<'_, ()> {

@@ -9,29 +9,20 @@ use futures_util::future::{BoxFuture, join, join_all};
 use super::RedisStore;
 use crate::shared::ReplicaTexts;
 use crate::{BackendStatus, Late, Operations, SharedTable, StoreStatus};
+use weir_common::metric_families;
 use weir_common::metrics::{MergedFamilies, MetricFamily, MetricSink};
 
 const LABELS: &[&str] = &["redis"];
 
-const ROUND_TRIP: MetricFamily = MetricFamily::histogram(
-    "store_round_trip_seconds",
-    "Time of a round trip to the store, answered or not",
-    LABELS,
-);
-const BATCH_KEYS: MetricFamily =
-    MetricFamily::histogram("redis_batch_keys", "Keys charged in a batch", LABELS);
-const CONNECTIONS: MetricFamily =
-    MetricFamily::gauge("redis_connections", "Connections that are up now", LABELS);
-const CONNECTIONS_DOWN: MetricFamily = MetricFamily::gauge(
-    "redis_connections_down",
-    "Connections that are lost, or whose server refuses all commands, now",
-    LABELS,
-);
-const CONNECTIONS_SLOW: MetricFamily = MetricFamily::gauge(
-    "redis_connections_slow",
-    "Connections that are probed after a slow round trip, now",
-    LABELS,
-);
+metric_families! {
+    ROUND_TRIP: histogram("store_round_trip_seconds", LABELS) = "Time of a round trip to the store, answered or not";
+    BATCH_KEYS: histogram("redis_batch_keys", LABELS) = "Keys charged in a batch";
+    CONNECTIONS: gauge("redis_connections", LABELS) = "Connections that are up now";
+    CONNECTIONS_DOWN: gauge("redis_connections_down", LABELS)
+        = "Connections that are lost, or whose server refuses all commands, now";
+    CONNECTIONS_SLOW: gauge("redis_connections_slow", LABELS)
+        = "Connections that are probed after a slow round trip, now";
+}
 
 impl Operations for RedisStore {
     fn connect(&self) -> BoxFuture<'_, ()> {

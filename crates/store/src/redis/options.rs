@@ -11,6 +11,7 @@ use tokio::sync::{Mutex, oneshot};
 use weir_common::client_tls::ClientCertificates;
 use weir_common::clock;
 use weir_common::error::SetupError;
+use weir_common::named_enum;
 
 /// Where the servers are.
 #[derive(Clone, Debug)]
@@ -45,13 +46,15 @@ impl fmt::Display for Topology {
     }
 }
 
-/// The clock that limits go by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Clock {
-    /// Redis's own: one for all replicas.
-    Server,
-    /// Each replica's, for services that do not let scripts read the time.
-    Caller,
+named_enum! {
+    /// The clock that limits go by.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Clock, name {
+        /// Redis's own: one for all replicas.
+        Server = "server",
+        /// Each replica's, for services that do not let scripts read the time.
+        Caller = "caller",
+    }
 }
 
 /// How to count in Redis.

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use crate::describe::{left, matched};
 use crate::print::{line, shortened};
 use crate::top::print_rows;
-use weir_api::messages::{DeletedControl, ShownControl, WrittenControl};
+use weir_api::messages::{ChangedControl, ShownControl, WrittenControl};
 
 const MAX_RULES: usize = 10;
 
@@ -16,7 +16,8 @@ pub(crate) fn print(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<()> {
-    let WrittenControl { control: ShownControl { control, left_ms }, rules, .. } = written;
+    let WrittenControl { change, rules, .. } = written;
+    let ShownControl { control, left_ms } = &change.control;
     written.warnings.iter().for_each(|warning| warn(err, warning));
     let would = if is_dry_run { " (dry run: nothing has changed)" } else { "" };
     line(out, &format!("{}{would}", control.id))?;
@@ -26,25 +27,25 @@ pub(crate) fn print(
     if !rules.is_empty() {
         line(out, &format!("  rules:   {}", shortened(rules, MAX_RULES)))?;
     }
-    let shared = if written.shared { "all replicas apply it within a second" } else { "no" };
-    let kept = if written.kept { "it outlives a restart" } else { "no" };
+    let shared = if change.shared { "all replicas apply it within a second" } else { "no" };
+    let kept = if change.kept { "it outlives a restart" } else { "no" };
     line(out, &format!("  shared:  {shared}"))?;
     line(out, &format!("  kept:    {kept}"))?;
     if !written.matched.is_empty() {
         line(out, "  keys with the most hits that it matches:")?;
         print_rows(&written.matched, 4, out)?;
     }
-    if !written.kept {
-        let cause = written.not_kept_because.as_deref().map(|cause| format!(": {cause}"));
+    if !change.kept {
+        let cause = change.not_kept_because.as_deref().map(|cause| format!(": {cause}"));
         let cause = cause.as_deref().unwrap_or(", unless controls.file names a file");
         warn(err, &format!("not kept: it ends when weir restarts{cause}"));
     }
-    warn_of_others(written.store_is_shared && !written.shared, err);
+    warn_of_others(change, err);
     Ok(())
 }
 
 pub(crate) fn print_deleted(
-    deleted: &DeletedControl,
+    deleted: &ChangedControl,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<()> {
@@ -53,12 +54,12 @@ pub(crate) fn print_deleted(
     if let Some(cause) = &deleted.not_kept_because {
         warn(err, &format!("not kept: the control is back when weir restarts: {cause}"));
     }
-    warn_of_others(deleted.store_is_shared && !deleted.shared, err);
+    warn_of_others(deleted, err);
     Ok(())
 }
 
-fn warn_of_others(lack_it: bool, err: &mut dyn Write) {
-    if lack_it {
+fn warn_of_others(change: &ChangedControl, err: &mut dyn Write) {
+    if change.store_is_shared && !change.shared {
         warn(err, "not shared yet: other replicas follow once Redis accepts it");
     }
 }

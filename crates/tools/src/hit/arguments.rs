@@ -6,13 +6,12 @@ use std::time::Duration;
 use clap::Args;
 
 use super::address::Address;
-use crate::http_client::TlsFiles;
+use crate::http_client::{TlsFiles, parse_timeout};
 use crate::print::Output;
 use weir_api::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use weir_api::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use weir_api::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use weir_common::descriptor::DescriptorArg;
-use weir_common::duration::{MAX_DURATION, read_duration};
 use weir_common::number::whole_u32;
 use weir_common::value::is_encoded;
 
@@ -67,12 +66,6 @@ pub struct HitArgs {
 
 fn parse_repeat(text: &str) -> Result<NonZeroU64, String> {
     text.parse().map_err(|_| format!("write a whole number from 1 to {}", u64::MAX))
-}
-
-fn parse_timeout(text: &str) -> Result<Duration, String> {
-    let help =
-        || format!("write a duration above zero, such as 500ms, 10s or 5m, up to {MAX_DURATION}");
-    read_duration(text).filter(|timeout| !timeout.is_zero()).ok_or_else(help)
 }
 
 pub(super) fn request(args: &HitArgs) -> Result<RateLimitRequest, String> {

@@ -13,14 +13,15 @@ use super::{Answer, Api, JSON, finish};
 use crate::http::budget;
 use crate::http::operators::access::{Caller, OperatorChange};
 use crate::http::operators::control_changes::redacted;
-use crate::http::operators::error::{ApiError, shortened};
+use crate::http::operators::error::ApiError;
 use crate::http::operators::query::Query;
 use crate::http::page::{self, Page};
 use crate::net::ConnectionHandle;
 use weir_api::messages::{
-    AdviceKind, AuditList, ControlList, DeletedControl, OneControl, ShownControl, WrittenControl,
+    AdviceKind, AuditList, ChangedControl, ControlList, OneControl, ShownControl, WrittenControl,
 };
 use weir_controls::{Control, ControlError, Controls, Draft, ErrorKind, PutOptions, Written};
+use weir_rules::truncated;
 use weir_store::{Operations, Store};
 
 const MAX_BODY_BYTES: usize = 128 << 10;
@@ -68,7 +69,7 @@ pub(super) async fn show<S>(State(api): State<Arc<Api<S>>>, id: Id, uri: Uri) ->
     Query::read(&uri, &[])?;
     let Path(id) = read_id(id)?;
     let control = api.sources.controls.get(&id).ok_or_else(|| {
-        let error = format!("there is no control {:?}", shortened(&id, 200));
+        let error = format!("there is no control {:?}", truncated(id.as_str(), 200));
         let help = "GET /v1/controls lists the controls; it may have ended";
         ApiError::new(StatusCode::NOT_FOUND, error, help).with_kind(AdviceKind::NoControl)
     })?;
@@ -103,20 +104,9 @@ pub(super) async fn write<S: Store + Operations>(
         }
         let Matched { rows: matched, hits: matched_hits, all: all_hits } =
             top::matched(api.sources.top.clone(), written.control.clone()).await?;
-        let Written { control, shared, kept, not_kept_because, rules, warnings } = written;
-        let control = ShownControl::new(control, api.sources.controls.now());
-        api.answer(&WrittenControl {
-            control,
-            shared,
-            store_is_shared: api.store_is_shared(),
-            kept,
-            not_kept_because,
-            rules,
-            warnings,
-            matched,
-            matched_hits,
-            all_hits,
-        })
+        let (rules, warnings) = (written.rules.clone(), written.warnings.clone());
+        let change = api.change(written);
+        api.answer(&WrittenControl { change, rules, warnings, matched, matched_hits, all_hits })
     })
     .await
 }
@@ -136,10 +126,7 @@ pub(super) async fn delete<S: Store + Operations>(
         let deleted = api.sources.controls.delete(&id).await;
         let deleted = deleted.inspect_err(|_| _ = api.sources.log.writer(&id))?;
         api.audit(caller, by, "delete control", &deleted.control);
-        let Written { control, shared, kept, not_kept_because, .. } = deleted;
-        let control = ShownControl::new(control, api.sources.controls.now());
-        let store_is_shared = api.store_is_shared();
-        api.answer(&DeletedControl { control, shared, store_is_shared, kept, not_kept_because })
+        api.answer(&api.change(deleted))
     })
     .await
 }
@@ -150,8 +137,11 @@ pub(super) async fn list_audit<S>(State(api): State<Arc<Api<S>>>, uri: Uri) -> A
 }
 
 impl<S: Store + Operations> Api<S> {
-    fn store_is_shared(&self) -> bool {
-        self.sources.limiter.store().shared_table().is_some()
+    fn change(&self, written: Written) -> ChangedControl {
+        let Written { control, shared, kept, not_kept_because, .. } = written;
+        let store_is_shared = self.sources.limiter.store().shared_table().is_some();
+        let control = ShownControl::new(control, self.sources.controls.now());
+        ChangedControl { control, shared, store_is_shared, kept, not_kept_because }
     }
 
     fn audit(&self, caller: Caller, by: &str, action: &str, control: &Control) {

@@ -2,11 +2,11 @@
 
 use axum::http::StatusCode;
 
-use crate::http::operators::error::{ApiError, shortened};
-use crate::http::operators::query::MAX_CHARS;
+use crate::http::operators::error::ApiError;
+use crate::http::operators::query::MAX_SHOWN_BYTES;
 use weir_api::messages::AdviceKind;
 use weir_common::suggest::Suggester;
-use weir_rules::{Rule, RuleSet};
+use weir_rules::{Rule, RuleSet, truncated};
 use weir_top::Redaction;
 
 /// Checks that there are rules for a domain. The error has the most similar one.
@@ -38,10 +38,10 @@ pub(super) fn rule<'r>(
 }
 
 fn unknown(what: &str, name: &str, near: Option<&str>) -> ApiError {
-    let error = format!("unknown {what} '{}'", shortened(name, MAX_CHARS));
+    let error = format!("unknown {what} '{}'", truncated(name, MAX_SHOWN_BYTES));
     let error = |help| ApiError::new(StatusCode::NOT_FOUND, error, help);
     match near {
-        Some(near) => error(format!("did you mean '{}'?", shortened(near, MAX_CHARS))),
+        Some(near) => error(format!("did you mean '{}'?", truncated(near, MAX_SHOWN_BYTES))),
         None => error("GET /v1/rules lists the rules of all domains".to_owned())
             .with_kind(AdviceKind::UnknownName),
     }

@@ -9,7 +9,7 @@ use axum::http::{StatusCode, Uri};
 
 use super::{Answer, Api, finish};
 use crate::http::operators::access::{Caller, OperatorChange};
-use crate::http::operators::error::{ApiError, shortened};
+use crate::http::operators::error::ApiError;
 use crate::http::operators::query::{Query, invalid};
 use weir_api::messages::{AdviceKind, Counts, Reset};
 use weir_common::descriptor::{DescriptorArg, descriptor_text};
@@ -18,7 +18,7 @@ use weir_common::entry::{Entry, OwnedEntry};
 use weir_controls::Snapshot;
 use weir_limit::Micros;
 use weir_limiter::{Descriptor, Inspection, ReadState, ResetError};
-use weir_rules::Rule;
+use weir_rules::{Rule, truncated};
 use weir_store::{States, StoreError};
 
 /// How long the store may take.
@@ -26,8 +26,8 @@ const BUDGET: Duration = Duration::from_secs(2);
 
 const MAX_SPANS: usize = 16;
 
-/// The longest text of a client in an error, in characters.
-const MAX_CHARS: usize = 200;
+/// The longest text of a client in an error.
+const MAX_SHOWN_BYTES: usize = 200;
 
 const DESCRIPTOR_HELP: &str = "write its entries: ?descriptor=key=value,key2=value2";
 
@@ -49,7 +49,7 @@ impl Key {
     }
 
     fn not_counted(&self) -> ApiError {
-        let error = format!("nothing is counted for {}", shortened(&self.text(), MAX_CHARS));
+        let error = format!("nothing is counted for {}", truncated(self.text(), MAX_SHOWN_BYTES));
         let help = "no rule with a limit matches it: GET /v1/rules lists the rules";
         ApiError::new(StatusCode::NOT_FOUND, error, help).with_kind(AdviceKind::NotCounted)
     }
