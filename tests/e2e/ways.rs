@@ -280,9 +280,7 @@ fn the_ways_of_a_request_are_listed_and_short() {
 
 /// Whether a file is of the rooms that `weir block` is about.
 fn is_of_block(file: &str) -> bool {
-    ["crates/tools/", "crates/controls/src/", "src/http"]
-        .iter()
-        .any(|room| file.starts_with(room))
+    ["crates/tools/", "crates/controls/src/", "src/http"].iter().any(|room| file.starts_with(room))
 }
 
 /// Whether a file is before the limiter.
