@@ -124,7 +124,7 @@ impl RedisStore {
     }
 
     /// Charges a batch, whatever its plans.
-    async fn charge_here(&self, batch: Batch<'_>, answers: &mut Answers) {
+    async fn charge_here(&self, batch: &Batch<'_>, answers: &mut Answers) {
         let connections = self.connections();
         let deadline = Instant::now().checked_add(batch.budget);
         let whole = batch.budget.saturating_add(batch.waited);
@@ -150,16 +150,19 @@ impl RedisStore {
         } else {
             connections.push(pending);
         }
-        let _cancel = CancelOnDrop { options, connections, batch: &batch, reply: &reply };
+        let _cancel = CancelOnDrop { options, connections, batch, reply: &reply };
         let _ = tokio::time::timeout(batch.budget, AllAnswers(&reply)).await;
         answers.extend(reply.take());
     }
 }
 
 impl Store for RedisStore {
-    async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+    async fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) {
         match &self.per_second {
-            Some(second) if !batch.together => self.charge_both(second, batch, answers).await,
+            // In a box, so that the futures of others stay small.
+            Some(second) if !batch.together => {
+                Box::pin(self.charge_both(second, batch, answers)).await;
+            }
             _ => self.charge_here(batch, answers).await,
         }
     }
