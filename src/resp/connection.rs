@@ -300,20 +300,20 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
                     + LENGTH_FACTOR * request.length;
                 if !waiting.is_empty() {
                     self.make_room(bytes, waiting).await?;
+                } else if bytes > MAX_UNCOUNTED_BYTES {
+                    // It may be refused, and they are not.
+                    self.write().await?;
                 }
                 let is_first = waiting.is_empty();
-                // It follows those before it, unless it may be refused.
-                let follows = is_first && bytes <= MAX_UNCOUNTED_BYTES;
                 let mut replies = Replies::new(self.replies.version);
-                if follows {
+                if is_first {
+                    // It follows those that are not sent yet.
                     mem::swap(&mut replies, &mut self.replies);
                 }
                 match run(command, words, replies) {
-                    Ok(replies) if follows => self.replies = replies,
-                    Ok(replies) if is_first => self.replies.append(&replies),
+                    Ok(replies) if is_first => self.replies = replies,
                     Ok(replies) => waiting.push_back(Box::pin(ready(Some(replies)))),
                     Err(running) => {
-                        // Nothing is sent before that. One that is dropped here is not charged.
                         if is_first {
                             self.make_room(bytes, waiting).await?;
                         }

@@ -113,35 +113,27 @@ impl<S: Store> Local<S> {
         &self.inner
     }
 
-    /// Returns what is known of a batch, none if the inner store charges all of it, and the keys to wait for.
-    fn split<'a>(
-        &self,
-        batch: &Batch<'a>,
-        sent: Sent,
-        unserved: Unserved,
-    ) -> (Option<Split<'a>>, Waits) {
-        let Some(mut look_up) = self.table.look_up(batch, sent, unserved) else {
-            return (None, Waits::new());
-        };
-        let split = Split::new(batch, |charge| look_up.decide(charge));
-        self.send(look_up.due);
-        (split, look_up.waits)
-    }
-
-    /// Answers a batch if all of it is known; else returns what is left of it.
+    /// Answers a batch if all of it is known; else returns what is not.
     fn answer_known<'a>(
         &self,
         batch: &Batch<'a>,
         sent: Sent,
+        unserved: Unserved,
         answers: &mut Answers,
     ) -> Unknown<'a> {
-        match self.split(batch, sent, Unserved::Waits) {
-            (None, waits) if waits.is_empty() => Unknown::All,
-            (Some(split), _) if split.rest.is_empty() => {
-                split.merge(Answers::new(), answers);
-                Unknown::Nothing
-            }
-            part => Unknown::Part(Box::new(part)),
+        let Some(mut look_up) = self.table.look_up(batch, sent, unserved) else {
+            return Unknown::All;
+        };
+        let mut split = Split::new(batch, |charge| look_up.decide(charge));
+        split.waits = look_up.waits;
+        self.send(look_up.due);
+        if split.rest.is_empty() {
+            split.merge(Answers::new(), answers);
+            Unknown::Nothing
+        } else if split.rest.len() == batch.charges.len() && split.waits.is_empty() {
+            Unknown::All
+        } else {
+            Unknown::Part(Box::new(split))
         }
     }
 
@@ -150,38 +142,16 @@ impl<S: Store> Local<S> {
         charges.for_each(|charge| self.inner.charge_lease(charge));
     }
 
-    async fn charge_part(
-        &self,
-        (split, waits): (Option<Split<'_>>, Waits),
-        batch: &Batch<'_>,
-        sent: Sent,
-        answers: &mut Answers,
-    ) {
-        if waits.is_empty() {
-            return self.charge_rest(split, batch, sent, answers).await;
-        }
-        let Some(split) = split else {
-            return self.charge_waiting(batch, sent, waits, answers).await;
-        };
-        let mut inner = Answers::new();
-        self.charge_waiting(&split.rest(batch), sent, waits, &mut inner).await;
-        split.merge(inner, answers);
-    }
-
+    /// Charges what is not known of a batch.
     async fn charge_rest(
         &self,
-        split: Option<Split<'_>>,
+        split: Box<Split<'_>>,
         batch: &Batch<'_>,
         sent: Sent,
         answers: &mut Answers,
     ) {
-        let Some(split) = split else {
-            return self.charge_inner(batch, sent, answers).await;
-        };
         let mut inner = Answers::new();
-        if !split.rest.is_empty() {
-            self.charge_inner(&split.rest(batch), sent, &mut inner).await;
-        }
+        self.charge_inner(&split.rest(batch), sent, &mut inner).await;
         split.merge(inner, answers);
     }
 
@@ -193,14 +163,16 @@ impl<S: Store> Local<S> {
         }
     }
 
-    /// Charges the keys that have to wait after up to half of the budget, and the others of the batch at once.
+    /// Charges what is not known of a batch: the keys that have to wait after up to half of the budget, and others at once.
     async fn charge_waiting(
         &self,
+        mut split: Box<Split<'_>>,
         batch: &Batch<'_>,
         sent: Sent,
-        waits: Waits,
         answers: &mut Answers,
     ) {
+        let waits = std::mem::take(&mut split.waits);
+        let batch = &split.rest(batch);
         let (keys, answered): (Vec<_>, Vec<_>) = waits.into_iter().unzip();
         let is_awaited = |charge: &Charge<'_>| batch.together || self.table.is_of(charge, &keys);
         let (behind, at_once): (Vec<_>, Vec<_>) =
@@ -215,11 +187,16 @@ impl<S: Store> Local<S> {
             let start = Instant::now();
             let _ = timeout(batch.budget / 2, join_all(answered)).await;
             let batch = Batch { charges: &behind, ..batch.after(start.elapsed()) };
-            let (split, _) = self.split(&batch, sent, Unserved::Ends);
-            self.charge_rest(split, &batch, sent, &mut later).await;
+            match self.answer_known(&batch, sent, Unserved::Ends, &mut later) {
+                Unknown::Nothing => {}
+                Unknown::All => self.charge_inner(&batch, sent, &mut later).await,
+                Unknown::Part(split) => self.charge_rest(split, &batch, sent, &mut later).await,
+            }
         };
         join(charging, waiting).await;
-        batch.merge(is_awaited, later, now, answers);
+        let mut inner = Answers::new();
+        batch.merge(is_awaited, later, now, &mut inner);
+        split.merge(inner, answers);
     }
 }
 
@@ -229,12 +206,15 @@ impl<S: Store> Store for Local<S> {
             return self.inner.charge(batch, answers).await;
         }
         let sent = Sent::new(batch, self.table.now());
-        match self.answer_known(batch, sent, answers) {
+        match self.answer_known(batch, sent, Unserved::Waits, answers) {
             Unknown::Nothing => {}
             Unknown::All => self.charge_inner(batch, sent, answers).await,
             // In a box, so that the futures of other requests stay small.
-            Unknown::Part(part) => {
-                Box::pin(self.charge_part(*part, batch, sent, answers)).await;
+            Unknown::Part(split) if split.waits.is_empty() => {
+                Box::pin(self.charge_rest(split, batch, sent, answers)).await;
+            }
+            Unknown::Part(split) => {
+                Box::pin(self.charge_waiting(split, batch, sent, answers)).await;
             }
         }
     }
@@ -266,24 +246,25 @@ impl<S: States> States for Local<S> {
 enum Unknown<'a> {
     Nothing,
     All,
-    /// What is known, if anything is, and the keys to wait for.
-    Part(Box<(Option<Split<'a>>, Waits)>),
+    Part(Box<Split<'a>>),
 }
 
-/// A batch with some decisions that are known.
+/// A batch with the decisions that are known.
 struct Split<'a> {
     /// One for each charge of the batch: its decision, if it is known.
     known: SmallVec<[Option<Decision>; 4]>,
     /// The charges for the inner store.
     rest: SmallVec<[Charge<'a>; 4]>,
+    /// The keys that some of them have to wait for.
+    waits: Waits,
 }
 
 impl<'a> Split<'a> {
-    /// Asks `decide` about each charge in order; none if it knows no decision.
+    /// Asks `decide` about each charge, in order.
     fn new(
         batch: &Batch<'a>,
         mut decide: impl FnMut(&Charge<'a>) -> Option<Decision>,
-    ) -> Option<Split<'a>> {
+    ) -> Split<'a> {
         let (mut known, mut rest) = (SmallVec::new(), SmallVec::new());
         for charge in batch.charges {
             let decision = decide(charge);
@@ -292,7 +273,7 @@ impl<'a> Split<'a> {
             }
             known.push(decision);
         }
-        (rest.len() < known.len()).then_some(Split { known, rest })
+        Split { known, rest, waits: Waits::new() }
     }
 
     fn rest<'b>(&'b self, batch: &Batch<'b>) -> Batch<'b> {

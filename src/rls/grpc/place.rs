@@ -26,7 +26,7 @@ pub(super) struct Place<F: 'static>(Option<Slot<F>>);
 impl<F: 'static> Place<F> {
     #[inline]
     pub fn new(future: F) -> Place<F> {
-        let slot = match with_spare(Vec::pop) {
+        let slot = match with_spare(Vec::pop).flatten() {
             Some(mut slot) => {
                 slot.set(Some(future));
                 slot
@@ -57,25 +57,19 @@ impl<F: 'static> Drop for Place<F> {
             if spare.len() < MAX_SPARE {
                 spare.push(slot);
             }
-            None::<()>
         });
     }
 }
 
 /// Passes this thread's spare places to `then`; none if the thread ends.
 #[inline]
-fn with_spare<F: 'static, T>(then: impl FnOnce(&mut Vec<Slot<F>>) -> Option<T>) -> Option<T> {
+fn with_spare<F: 'static, T>(then: impl FnOnce(&mut Vec<Slot<F>>) -> T) -> Option<T> {
     let find = |kinds: &RefCell<Vec<Box<dyn Any>>>| {
         let mut kinds = kinds.borrow_mut();
-        match kinds.iter_mut().find_map(|kind| kind.downcast_mut()) {
-            Some(spare) => then(spare),
-            None => {
-                let mut spare = Vec::new();
-                let done = then(&mut spare);
-                kinds.push(Box::new(spare));
-                done
-            }
+        if !kinds.iter().any(|kind| kind.is::<Vec<Slot<F>>>()) {
+            kinds.push(Box::new(Vec::<Slot<F>>::new()));
         }
+        kinds.iter_mut().find_map(|kind| kind.downcast_mut()).map(then)
     };
     SPARE.try_with(find).ok().flatten()
 }
@@ -89,7 +83,7 @@ mod tests {
     use super::*;
 
     fn spare<F: 'static>(_: &F) -> usize {
-        with_spare(|spare: &mut Vec<Slot<F>>| Some(spare.len())).unwrap()
+        with_spare(|spare: &mut Vec<Slot<F>>| spare.len()).unwrap()
     }
 
     #[test]
