@@ -9,6 +9,7 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::service::Routes;
@@ -17,7 +18,7 @@ use weir::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use weir::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use weir::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use weir::rls::grpc::{Grpc, Limits, ReadScheduler};
-use weir::rls::service::{Descriptors, Options, RateLimit, encode_framed};
+use weir::rls::service::{Descriptors, Options, RateLimit, RequestView, encode_framed};
 use weir::trace::{Ends, Sampler};
 use weir_common::clock::SystemClock;
 use weir_common::entry::OwnedEntry;
@@ -208,10 +209,11 @@ fn messages(descriptors: &[&str], keys: usize) -> Vec<Vec<u8>> {
 fn decide(service: &Service, messages: &[Vec<u8>], requests: usize) {
     for message in messages.iter().cycle().take(requests) {
         let mut texts = Vec::new();
-        let Ok(sent) = service.decode(message, &mut texts) else { panic!("a good request") };
+        let mut sent = RequestView::default();
+        service.decode(message, &mut sent, &mut texts).expect("a good request");
         let mut descriptors = Descriptors::new();
-        let request = sent.request(&mut descriptors);
-        let answer = service.decide_now(request, None, &mut Holds::default(), encode_framed);
+        let (request, mut holds) = (sent.request(&mut descriptors), Holds::default());
+        let answer = service.decide(request, None, &mut holds, encode_framed).now_or_never();
         let Some(Ok(_)) = std::hint::black_box(answer) else { panic!("an answer") };
     }
 }

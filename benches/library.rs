@@ -4,10 +4,9 @@
 
 use std::hint::black_box;
 use std::num::NonZeroU32;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use governor::{Quota, RateLimiter};
 use weir_library::rules::{self, RuleFile, RuleSet};
 use weir_library::store::MemoryStore;
@@ -42,39 +41,26 @@ fn compile() -> RuleSet {
     rules
 }
 
-/// Decides with the async method, which memory answers at once.
 fn decide(limiter: &Memory, rules: &RuleSet, user: &str) -> bool {
     let descriptors = &[Descriptor { entries: &[("user", user)], ..Descriptor::default() }];
     let request = Request { domain: "bench", descriptors, ..Request::default() };
     let mut holds = Holds::default();
-    let decision = pin!(limiter.decide(Some(rules), &request, BUDGET, &mut holds));
-    let Poll::Ready(Ok(decision)) = decision.poll(&mut Context::from_waker(Waker::noop())) else {
-        panic!("memory answers at once");
-    };
+    let decided = limiter.decide(Some(rules), &request, BUDGET, &mut holds).now_or_never();
+    let Some(Ok(decision)) = decided else { panic!("memory answers at once") };
     !decision.over_limit
-}
-
-fn decide_now(limiter: &Memory, rules: &RuleSet, user: &str) -> bool {
-    let descriptors = &[Descriptor { entries: &[("user", user)], ..Descriptor::default() }];
-    let request = Request { domain: "bench", descriptors, ..Request::default() };
-    let holds = &mut Holds::default();
-    let passes = limiter.decide_now(Some(rules), &request, BUDGET, holds, |it| !it.over_limit);
-    let Some(Ok(passes)) = passes else { panic!("memory answers at once") };
-    passes
 }
 
 fn main() {
     let keys: Vec<String> = (0..KEYS).map(|number| format!("user-{number}")).collect();
     let governor = RateLimiter::keyed(Quota::per_second(PER_SECOND));
-    let (rules, store) = (compile(), || MemoryStore::new(SystemClock::new(), 1_000_000));
-    let [waiting, now] = [(); 2].map(|()| Limiter::new(store(), Options::default()));
+    let (rules, store) = (compile(), MemoryStore::new(SystemClock::new(), 1_000_000));
+    let limiter = Limiter::new(store, Options::default());
 
-    let contenders: [(&str, Decide<'_>); 3] = [
+    let contenders: [(&str, Decide<'_>); 2] = [
         ("governor 0.10, check_key", &|key| governor.check_key(key).is_ok()),
-        ("weir, decide", &|key| decide(&waiting, &rules, key)),
-        ("weir, decide_now", &|key| decide_now(&now, &rules, key)),
+        ("weir, decide", &|key| decide(&limiter, &rules, key)),
     ];
-    let mut fastest = [Duration::MAX; 3];
+    let mut fastest = [Duration::MAX; 2];
     for _ in 0..ROUNDS {
         for ((_, passes), fastest) in contenders.iter().zip(&mut fastest) {
             let start = Instant::now();

@@ -58,7 +58,7 @@ fn charge_all(store: &Memory, plan: &Arc<Plan>, keys: &[u64], together: bool) {
     let charges = &charges[..keys.len().min(2)];
     let mut answers = Answers::new();
     let batch = Batch { together, ..Batch::new(charges, Duration::MAX) };
-    let _ = pin!(store.charge(batch, &mut answers)).poll(&mut Context::from_waker(Waker::noop()));
+    let _ = pin!(store.charge(&batch, &mut answers)).poll(&mut Context::from_waker(Waker::noop()));
     black_box(&answers);
 }
 

@@ -163,7 +163,7 @@ async fn decide(
                 let charge = Charge { key, plan: &plan, op, hold: None, role };
                 let batch = Batch::new(slice::from_ref(&charge), Duration::from_secs(5));
                 let mut answers = Answers::new();
-                store.charge(batch, &mut answers).await;
+                store.charge(&batch, &mut answers).await;
                 answers[0].as_ref().unwrap();
                 done += 1;
             }

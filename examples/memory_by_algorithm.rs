@@ -173,7 +173,7 @@ fn charge(
     };
     let batch = Batch::new(slice::from_ref(&charge), Duration::MAX);
     let mut answers = Answers::new();
-    let _ = pin!(store.charge(batch, &mut answers)).poll(&mut Context::from_waker(Waker::noop()));
+    let _ = pin!(store.charge(&batch, &mut answers)).poll(&mut Context::from_waker(Waker::noop()));
     let allowed =
         answers.iter().all(|answer| answer.as_ref().is_ok_and(|decision| decision.allowed));
     anyhow::ensure!(allowed, "{user} was denied");

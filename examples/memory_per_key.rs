@@ -111,7 +111,7 @@ impl Driver {
             let batch = Batch::new(slice::from_ref(&charge), Duration::MAX);
             let mut answers = Answers::new();
             let start = Instant::now();
-            let _ = pin!(self.store.charge(batch, &mut answers))
+            let _ = pin!(self.store.charge(&batch, &mut answers))
                 .poll(&mut Context::from_waker(Waker::noop()));
             longest.note(start.elapsed())?;
         }

@@ -66,8 +66,6 @@ pub struct Resp<S> {
     password: Option<TokenFile>,
     connections: AtomicU64,
     budget: Arc<MemoryBudget>,
-    /// What a decision takes while it waits for the store.
-    decision_bytes: usize,
     plans: Plans,
     /// Whether the store decides as of a time that the client names.
     accepts_at: bool,
@@ -79,7 +77,6 @@ pub struct Resp<S> {
 impl<S: Store + States + 'static> Resp<S> {
     pub fn new(rate_limit: RateLimit<S>, limits: Limits, password: Option<TokenFile>) -> Resp<S> {
         Resp {
-            decision_bytes: rate_limit.waiting_bytes(),
             rate_limit,
             limits,
             password,

@@ -23,8 +23,8 @@ fn to_read_valid_text_allocates_nothing() {
         let message = RateLimitRequest { domain, descriptors, hits_addend: 0 }.encode_to_vec();
         let mut sent = 0;
         let count = allocations(|| {
-            let mut texts = Vec::new();
-            let view = RequestView::decode(&message, 256, &mut texts).unwrap();
+            let (mut texts, mut view) = (Vec::new(), RequestView::default());
+            view.decode(&message, 256, &mut texts).unwrap();
             sent = view.request(&mut Descriptors::new()).descriptors.len();
         });
         assert_eq!(sent, 3);

@@ -60,8 +60,7 @@ impl Bench {
     pub fn answer_framed(&self, sent: &RequestView<'_>) -> Result<Vec<u8>, RequestError> {
         let mut descriptors = Descriptors::new();
         let (request, mut holds) = (sent.request(&mut descriptors), Holds::default());
-        let answer = self.service.decide_now(request, None, &mut holds, encode_framed);
-        answer.expect("memory answers now")
+        at_once(self.service.decide(request, None, &mut holds, encode_framed))
     }
 }
 

@@ -141,7 +141,8 @@ fn asks(bench: &Bench, rule: &Rule) {
             hits_addend: 0,
         };
         let (bytes, mut texts) = (request.encode_to_vec(), Vec::new());
-        let sent = RequestView::decode(&bytes, 1, &mut texts).expect("a request");
+        let mut sent = RequestView::default();
+        sent.decode(&bytes, 1, &mut texts).expect("a request");
         let response = bench.answer(&sent).expect("an answer");
         assert_eq!(response.statuses.len(), 1);
     };

@@ -26,21 +26,22 @@ static RULES: LazyLock<Arc<RuleSet>> = LazyLock::new(|| {
 });
 
 fuzz_target!(|bytes: &[u8]| {
-    let mut texts = Vec::new();
-    let read = RequestView::decode(bytes, usize::MAX, &mut texts);
-    let request = RateLimitRequest::decode(bytes);
-    let (sent, request) = match (&read, request) {
-        (Ok(sent), Ok(request)) => (sent, request),
+    let (mut texts, mut sent) = (Vec::new(), RequestView::default());
+    let read = sent.decode(bytes, usize::MAX, &mut texts);
+    let (sent, request) = (&sent, RateLimitRequest::decode(bytes));
+    let request = match (read, request) {
+        (Ok(()), Ok(request)) => request,
         (Err(_), Err(_)) => return,
-        (Ok(sent), Err(error)) => return assert!(has_bytes(sent), "prost refuses it: {error}"),
+        (Ok(()), Err(error)) => return assert!(has_bytes(sent), "prost refuses it: {error}"),
         (Err(error), Ok(request)) => panic!("prost takes it, {error}: {request:?}"),
     };
     assert_same(sent, &request);
     answers(sent, &request);
     // What prost writes of it is the same request.
     let (written, mut texts) = (request.encode_to_vec(), Vec::new());
-    let read = RequestView::decode(&written, usize::MAX, &mut texts);
-    assert_same(&read.expect("what prost writes"), &request);
+    let mut read = RequestView::default();
+    read.decode(&written, usize::MAX, &mut texts).expect("what prost writes");
+    assert_same(&read, &request);
 });
 
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {

@@ -63,7 +63,7 @@ mod tests {
     }
 
     impl Store for FakeStore {
-        async fn charge(&self, _batch: Batch<'_>, _answers: &mut Answers) {}
+        async fn charge(&self, _batch: &Batch<'_>, _answers: &mut Answers) {}
     }
 
     impl Operations for FakeStore {

@@ -35,7 +35,8 @@ use crate::net::ConnectionHandle;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use crate::proto::weir::budget::v1 as pb;
 use crate::rls::service::{
-    BudgetCall, BudgetRequest, BudgetResponse, Descriptors, HoldGuard, RateLimit, encode_message,
+    BudgetCall, BudgetRequest, BudgetResponse, Descriptors, HoldGuard, RateLimit, RequestView,
+    encode_message,
 };
 use crate::trace::{RequestTrace, Sampler};
 use pb::reserve_response::Code as ReserveCode;
@@ -301,9 +302,9 @@ impl<S: Store> JsonWorker<S> {
         caller: &Caller,
         message: &[u8],
     ) -> Result<(StatusCode, Result<Vec<u8>, String>), Failure> {
-        let mut texts = Vec::new();
-        let view = self.rate_limit.decode(message, &mut texts);
-        let mut view = view.map_err(|error| Failure::Invalid(error.to_string()))?;
+        let (mut texts, mut view) = (Vec::new(), RequestView::default());
+        let decoded = self.rate_limit.decode(message, &mut view, &mut texts);
+        decoded.map_err(|error| Failure::Invalid(error.to_string()))?;
         view.set_span(caller.trace.span());
         let mut descriptors = Descriptors::new();
         let (request, mut holds) = (view.request(&mut descriptors), Holds::default());

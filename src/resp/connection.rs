@@ -8,12 +8,12 @@
 
 use std::future::{poll_fn, ready};
 use std::io;
-use std::mem::MaybeUninit;
+use std::mem::{self, MaybeUninit};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::task::Poll;
 
-use futures_util::future::FutureExt;
+use futures_util::future::{FutureExt, OptionFuture};
 use futures_util::stream::{FuturesOrdered, StreamExt};
 use smallvec::SmallVec;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
@@ -22,6 +22,7 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Resp;
+use super::commands::Command;
 use super::parser::{Parser, ProtocolError, RespRequest};
 use super::reply::Replies;
 use super::session::{After, Session};
@@ -78,8 +79,14 @@ pub(super) struct Connection<'a, S, Stream> {
     turn: usize,
 }
 
+/// A request that waits for the store.
+type Running<'a> = Pin<Box<dyn Future<Output = Option<Replies>> + Send + 'a>>;
+
 /// Requests that wait for the store, in order.
-type Waiting<'a> = FuturesOrdered<Pin<Box<dyn Future<Output = Replies> + Send + 'a>>>;
+type Waiting<'a> = FuturesOrdered<Running<'a>>;
+
+/// The name of a command, and its arguments.
+type Words<'a> = SmallVec<[&'a [u8]; 16]>;
 
 impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'a, S, Stream> {
     pub fn new(
@@ -191,12 +198,39 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
     }
 
     /// Answers all complete requests, and writes the replies. Returns the length of the requests.
-    async fn answer_all(
+    async fn answer_all<'b>(
         &mut self,
-        input: &[u8],
+        input: &'b [u8],
         parser: &mut Parser,
         shutdown: &watch::Receiver<bool>,
-    ) -> Result<usize, Closed> {
+    ) -> Result<usize, Closed>
+    where
+        'a: 'b,
+    {
+        let (resp, peer) = (self.resp, self.peer);
+        // One command after the other runs in one place. One that waits stays there.
+        let mut spare: Option<Pin<Box<OptionFuture<_>>>> = None;
+        let mut run = |command: Command, words: Words<'b>, mut replies: Replies| {
+            let running = OptionFuture::from(Some(async move {
+                command.run(resp, peer, &words[1..], &mut replies).await;
+                replies
+            }));
+            let mut place = match spare.take() {
+                Some(mut place) => {
+                    place.set(running);
+                    place
+                }
+                None => Box::pin(running),
+            };
+            match place.as_mut().now_or_never() {
+                Some(Some(replies)) => {
+                    place.set(None.into());
+                    spare = Some(place);
+                    Ok(replies)
+                }
+                _ => Err(place as Running<'b>),
+            }
+        };
         let (mut waiting, mut start) = (Waiting::new(), 0);
         loop {
             let (rest, is_authenticated) = (&input[start..], self.session.is_authenticated);
@@ -206,7 +240,8 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
                 Ok(Some(request)) => {
                     self.handle.set_busy(true);
                     start += request.length;
-                    let answered = self.answer(rest, &request, &mut waiting, shutdown).await;
+                    let answered =
+                        self.answer(rest, &request, &mut waiting, &mut run, shutdown).await;
                     if self.session.is_authenticated {
                         // Others are evicted first.
                         self.handle.count_request();
@@ -242,44 +277,55 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
         input: &'b [u8],
         request: &RespRequest,
         waiting: &mut Waiting<'b>,
+        run: &mut impl FnMut(Command, Words<'b>, Replies) -> Result<Replies, Running<'b>>,
         shutdown: &watch::Receiver<bool>,
     ) -> Result<(), Closed>
     where
         'a: 'b,
     {
         let words = request.arguments.iter().map(|range| input.get(range.clone()));
-        let words: SmallVec<[&[u8]; 16]> = words.map(Option::unwrap_or_default).collect();
+        let words: Words<'b> = words.map(Option::unwrap_or_default).collect();
         let before = self.replies.len();
         let after = self.session.answer(&words, self.resp.password.as_ref(), &mut self.replies);
         let (mut may_wait, mut runs_alone) = (!matches!(after, After::Close | After::Http), false);
         match after {
-            // A store may turn immediate while earlier requests still wait for it.
-            After::Run(command) if waiting.is_empty() && self.resp.rate_limit.is_immediate() => {
-                command.run(self.resp, self.peer, &words[1..], &mut self.replies).await;
-            }
             After::Run(command) => {
                 runs_alone = command.runs_alone();
                 if runs_alone {
                     may_wait = false;
                     self.wait_for(waiting).await;
                 }
-                let in_store = self.resp.decision_bytes
+                let bytes = size_of_val(&command.run(self.resp, None, &[], &mut self.replies))
                     + ARGUMENT_BYTES * words.len()
                     + LENGTH_FACTOR * request.length;
-                let (resp, peer) = (self.resp, self.peer);
+                if !waiting.is_empty() {
+                    self.make_room(bytes, waiting).await?;
+                } else if bytes > MAX_UNCOUNTED_BYTES {
+                    // It may be refused, and they are not.
+                    self.write().await?;
+                }
+                let is_first = waiting.is_empty();
                 let mut replies = Replies::new(self.replies.version);
-                let run = Box::pin(async move {
-                    command.run(resp, peer, &words[1..], &mut replies).await;
-                    replies
-                });
-                self.make_room(size_of_val(&*run) + in_store, waiting).await?;
-                waiting.push_back(run);
+                if is_first {
+                    // It follows those that are not sent yet.
+                    mem::swap(&mut replies, &mut self.replies);
+                }
+                match run(command, words, replies) {
+                    Ok(replies) if is_first => self.replies = replies,
+                    Ok(replies) => waiting.push_back(Box::pin(ready(Some(replies)))),
+                    Err(running) => {
+                        if is_first {
+                            self.make_room(bytes, waiting).await?;
+                        }
+                        waiting.push_back(running);
+                    }
+                }
             }
             _ if waiting.is_empty() => {}
             _ => {
                 let replies = self.replies.split_off(before);
                 self.make_room(size_of_val(&replies) + replies.len(), waiting).await?;
-                waiting.push_back(Box::pin(ready(replies)));
+                waiting.push_back(Box::pin(ready(Some(replies))));
             }
         }
         if !may_wait || waiting.len() >= MAX_WAITING {
@@ -311,7 +357,7 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
     /// Waits until the store has answered all requests. Nothing is sent meanwhile, so all replies count as unread.
     async fn wait_for(&mut self, waiting: &mut Waiting<'_>) {
         while let Some(replies) = waiting.next().await {
-            self.replies.append(&replies);
+            replies.iter().for_each(|replies| self.replies.append(replies));
         }
         self.waiting.resize(0);
     }

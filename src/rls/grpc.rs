@@ -12,6 +12,7 @@ mod connection;
 mod fairness;
 mod gzip;
 mod http1;
+mod place;
 mod refused;
 mod resets;
 mod stats;

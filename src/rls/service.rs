@@ -14,11 +14,13 @@ pub use permissions::{Permissions, Protocol};
 pub use response::{PREFIX_BYTES, encode_framed, encode_message};
 
 use std::fmt;
+use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 use tonic::{Code, Status};
@@ -83,6 +85,16 @@ struct FirstRules {
     max_wait: Duration,
 }
 
+impl FirstRules {
+    /// Waits within what is left of a caller's timeout. Returns what is left then.
+    async fn wait(&self, left: Option<Duration>) -> Option<Duration> {
+        let started = Instant::now();
+        let wait = left.map_or(self.max_wait, |left| left.saturating_sub(RETURN_MARGIN));
+        let _ = timeout(wait, self.health.first_load()).await;
+        left.map(|left| left.saturating_sub(started.elapsed()))
+    }
+}
+
 impl<S> Clone for RateLimit<S> {
     fn clone(&self) -> Self {
         RateLimit {
@@ -107,29 +119,22 @@ impl<S: Store> RateLimit<S> {
     /// Waits for the first rules, if requests do and have to. Returns what is left of the caller's timeout.
     pub async fn first_rules(&self, left: Option<Duration>) -> Option<Duration> {
         let waits = |first: &&FirstRules| first.health.awaits_rules();
-        let Some(FirstRules { health, max_wait }) = self.first_rules.as_ref().filter(waits) else {
-            return left;
-        };
-        let started = Instant::now();
-        let wait = left.map_or(*max_wait, |left| left.saturating_sub(RETURN_MARGIN));
-        // On the heap: requests seldom wait, and all would have room for it.
-        let _ = timeout(wait, Box::pin(health.first_load())).await;
-        left.map(|left| left.saturating_sub(started.elapsed()))
+        match self.first_rules.as_ref().filter(waits) {
+            None => left,
+            // On the heap: requests seldom wait, and all would have room for it.
+            Some(first) => Box::pin(first.wait(left)).await,
+        }
     }
 
-    /// Whether [`decide_now`](Self::decide_now) nearly always answers: a hint that saves a useless attempt.
-    pub fn is_immediate(&self) -> bool {
-        self.limiter.store().is_immediate()
-    }
-
-    /// Decodes a request. Descriptors beyond the allowed number are only counted. `texts` gets a copy of a message with
-    /// values that are not UTF-8.
+    /// Decodes a request into an empty view. Descriptors beyond the allowed number are only counted. `texts` gets a copy of
+    /// a message with values that are not UTF-8.
     pub fn decode<'a>(
         &self,
         message: &'a [u8],
+        view: &mut RequestView<'a>,
         texts: &'a mut Vec<u8>,
-    ) -> Result<RequestView<'a>, DecodeError> {
-        RequestView::decode(message, self.limiter.max_descriptors(), texts)
+    ) -> Result<(), DecodeError> {
+        view.decode(message, self.limiter.max_descriptors(), texts)
     }
 
     /// Counts a message of a client that cannot be understood.
@@ -138,77 +143,51 @@ impl<S: Store> RateLimit<S> {
     }
 
     /// Decides a request by the active rules, and passes the decision to `then`, such as [`encode_framed`]. `timeout` is
-    /// the caller's, if it sent one. The request's concurrency holds are added to `holds`.
-    pub async fn decide<T>(
+    /// the caller's, if it sent one. The request's concurrency holds are added to `holds`. What a denied request has
+    /// reserved is cancelled.
+    pub fn decide<T>(
         &self,
         mut request: Request<'_>,
         timeout: Option<Duration>,
         holds: &mut Holds,
         then: impl FnOnce(&Request<'_>, &RequestDecision<'_>, &Options) -> T,
-    ) -> Result<T, RequestError> {
-        self.check(&mut request)?;
-        let rules = self.rules.load();
-        let budget = store_budget(self.options.budget, timeout);
-        let decided = self.limiter.decide(rules.as_deref(), &request, budget, holds).await;
-        self.cancel_denied(holds);
-        Ok(then(&request, &decided?, &self.options))
-    }
-
-    /// Decides as [`decide`](Self::decide) does, but without waiting. Returns `None`, with nothing charged,
-    /// if the store cannot answer now.
-    pub fn decide_now<T>(
-        &self,
-        mut request: Request<'_>,
-        timeout: Option<Duration>,
-        holds: &mut Holds,
-        then: impl FnOnce(&Request<'_>, &RequestDecision<'_>, &Options) -> T,
-    ) -> Option<Result<T, RequestError>> {
-        if let Err(error) = self.check(&mut request) {
-            return Some(Err(error));
+    ) -> impl Future<Output = Result<T, RequestError>> {
+        // No async function, which would keep a second copy of the request.
+        async move {
+            self.check(&mut request)?;
+            let rules = self.rules.load();
+            let budget = store_budget(self.options.budget, timeout);
+            let then = |decision: &RequestDecision<'_>| then(&request, decision, &self.options);
+            let rules = rules.as_deref();
+            let decided = self.limiter.decide_then(rules, &request, budget, holds, then).await;
+            if !holds.is_empty() {
+                self.cancel_denied(holds);
+            }
+            decided
         }
-        let rules = self.rules.load();
-        let waits = |first: &FirstRules| first.health.awaits_rules();
-        if rules.is_none() && self.first_rules.as_ref().is_some_and(waits) {
-            return None;
-        }
-        let budget = store_budget(self.options.budget, timeout);
-        let then = |decision: &RequestDecision<'_>| then(&request, decision, &self.options);
-        let decided = self.limiter.decide_now(rules.as_deref(), &request, budget, holds, then);
-        self.cancel_denied(holds);
-        decided
-    }
-
-    /// Returns the bytes of a decision that waits for the store, on the heap. A charge of one key takes fewer.
-    pub fn waiting_bytes(&self) -> usize {
-        size_of_val(&self.decide(Request::default(), None, &mut Holds::default(), |_, _, _| ()))
     }
 
     /// Charges a key that no rule applies to.
     pub async fn charge_key(&self, key: Key<'_>, plan: &Arc<Plan>, op: Op) -> Answer {
         let charges = [Charge { key, plan, op, hold: None, role: Role::Enforced }];
         let batch = Batch::new(&charges, store_budget(self.options.budget, None));
-        let (store, mut answers) = (self.limiter.store(), Answers::new());
-        if !(self.is_immediate() && store.try_charge(batch, &mut answers)) {
-            // On the heap, as decisions.
-            Box::pin(store.charge(batch, &mut answers)).await;
-        }
+        let mut answers = Answers::new();
+        self.limiter.store().charge(&batch, &mut answers).await;
         answers.pop().unwrap_or(Err(StoreError::Unavailable))
     }
 
-    /// Cancels in the background what a denied request has reserved.
-    #[inline(always)]
-    fn cancel_denied(&self, holds: &mut Holds) {
-        if !holds.is_empty() {
-            self.cancel(holds);
-        }
-    }
-
+    /// Cancels what a denied request has reserved: now, or in the background if the store has to be waited for.
     #[cold]
-    fn cancel(&self, holds: &mut Holds) {
+    fn cancel_denied(&self, holds: &mut Holds) {
+        let Some(denied) = holds.denied() else { return };
+        let rate_limit = self.clone();
+        let mut releasing = Box::pin(async move { rate_limit.release(denied).await });
+        let released = releasing.as_mut().now_or_never();
         // There is no runtime only when the process exits.
-        if let Some((denied, runtime)) = holds.denied().zip(Handle::try_current().ok()) {
-            let rate_limit = self.clone();
-            runtime.spawn(async move { rate_limit.release(denied).await });
+        if released.is_none()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            runtime.spawn(releasing);
         }
     }
 

@@ -56,7 +56,13 @@ impl<'a> Charges<'a> {
         }
     }
 
-    /// The batch for the store; without charges there is nothing to ask it.
+    /// Whether there is nothing to ask the store.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The batch for the store.
     #[inline]
     pub fn batch(&self, budget: Duration) -> Batch<'_> {
         Batch {

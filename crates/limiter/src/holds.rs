@@ -95,14 +95,6 @@ impl Holds {
         }
     }
 
-    /// Cancels the reservations of a [denied](Self::deny) request, those that the store can cancel now.
-    #[inline]
-    pub(super) fn cancel_denied(&mut self, store: &impl Store) {
-        if let Some(taken) = &mut self.0 {
-            taken.cancel_denied(store);
-        }
-    }
-
     /// Takes the reservations of a request that is denied. They are to be [released](Self::release) at once.
     pub fn denied(&mut self) -> Option<Holds> {
         let taken = self.0.as_mut().filter(|taken| !taken.denied.is_empty())?;
@@ -119,7 +111,7 @@ impl Holds {
         for hold in taken.holds.iter().chain(&taken.denied) {
             let (entries, mut answers) = (hold.entries(), Answers::new());
             let charges = [hold.charge(&taken.domain, &entries)];
-            store.charge(taken.batch(&charges), &mut answers).await;
+            store.charge(&taken.batch(&charges), &mut answers).await;
             hold.count(&answers);
         }
     }
@@ -135,23 +127,6 @@ impl Taken {
         let holds = mem::take(&mut self.holds).into_iter();
         (self.denied, self.holds) = holds.partition(TakenHold::is_reservation);
         self.unknown.drain(..).for_each(|stats| stats.lost());
-    }
-
-    #[cold]
-    fn cancel_denied(&mut self, store: &impl Store) {
-        let denied = mem::take(&mut self.denied);
-        self.denied = denied.into_iter().filter(|hold| !self.release_now(hold, store)).collect();
-    }
-
-    /// Releases a hold, or cancels a reservation, without waiting. Returns whether the store could.
-    fn release_now(&self, hold: &TakenHold, store: &impl Store) -> bool {
-        let (entries, mut answers) = (hold.entries(), Answers::new());
-        let charges = [hold.charge(&self.domain, &entries)];
-        let is_released = store.try_charge(self.batch(&charges), &mut answers);
-        if is_released {
-            hold.count(&answers);
-        }
-        is_released
     }
 
     fn batch<'a>(&self, charges: &'a [Charge<'a>]) -> Batch<'a> {

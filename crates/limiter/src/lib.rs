@@ -39,6 +39,7 @@ pub use metrics::LimiterCounts;
 pub use request::{Budget, BudgetStep, Descriptor, Override, Request};
 
 use std::fmt::Display;
+use std::future::Future;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -121,43 +122,6 @@ pub struct Limiter<S> {
     unreadable_log: Throttles<Option<IpAddr>>,
 }
 
-/// Decides a request: looks it up, charges it as `$charge` says, and concludes. `$then` gets the decision and whether
-/// there is one. One caller waits while the store charges; the other must not pay for that, so this is no function.
-macro_rules! decide {
-    (
-        $limiter:ident, $rules:ident, $request:ident, $budget:ident, $holds:ident,
-        |$batch:ident, $answers:ident| $charge:expr,
-        |$decision:ident, $concluded:ident| $then:expr
-    ) => {{
-        let span = $request.span.map(|parent| DecisionSpan::start(parent, $request));
-        let (mut key_values, mut lookup) = (None, Lookup::new());
-        match $limiter.look_up($rules.map(Into::into), $request, &mut key_values, &mut lookup) {
-            Err(error) => Err($limiter.reject($request, error, span)),
-            Ok(()) => {
-                let mut charges = Charges::new(lookup.domain);
-                charges.add_all($request, &lookup, &$limiter.options);
-                let mut answers = Answers::new();
-                let batch = charges.batch($budget);
-                if !batch.charges.is_empty() {
-                    let charging = span.as_ref().map(|span| span.charge(&batch));
-                    let span = charging.as_ref().map(ChargeSpan::span);
-                    let $batch = Batch { span, ..batch };
-                    let $answers = &mut answers;
-                    $charge;
-                    if let Some(charging) = charging {
-                        charging.end(&answers);
-                    }
-                }
-                let (request, lookup, batch, answers) = ($request, &lookup, &batch, &*answers);
-                let answered = Answered { request, lookup, batch, answers };
-                let mut $decision = RequestDecision::default();
-                let $concluded = $limiter.conclude(&answered, span, $holds, &mut $decision);
-                $then
-            }
-        }
-    }};
-}
-
 impl<S: Store> Limiter<S> {
     /// Returns a limiter that counts in `store`.
     pub fn new(store: S, options: Options) -> Limiter<S> {
@@ -236,44 +200,54 @@ impl<S: Store> Limiter<S> {
     ///
     /// # Errors
     /// The request is invalid, there are no rules, or the store failed, which may have charged a part of it.
-    pub async fn decide<'s>(
+    pub fn decide<'s>(
         &self,
         rules: Option<impl Into<ActiveView<'s>>>,
         request: &Request<'_>,
         budget: Duration,
         holds: &mut Holds,
-    ) -> Result<RequestDecision<'s>, RequestError> {
-        decide! { self, rules, request, budget, holds,
-            |batch, answers| self.store.charge(batch, answers).await,
-            |decision, concluded| concluded.map(|()| decision)
-        }
+    ) -> impl Future<Output = Result<RequestDecision<'s>, RequestError>> {
+        self.decide_then(rules, request, budget, holds, RequestDecision::clone)
     }
 
-    /// Decides a request as [`decide`](Self::decide) does, but without waiting, and passes the decision
-    /// to `then`. The reservations of a denied request are cancelled if the store can do that now, too.
-    /// Returns `None`, with nothing charged or counted, if the store cannot answer now.
+    /// Decides a request as [`decide`](Self::decide) does, and passes the decision to `then`: to return it would copy
+    /// it, which takes longer than to look up a rule.
     ///
-    /// The decision is not returned, because to copy it takes longer than to look up a rule.
-    pub fn decide_now<'s, T>(
+    /// # Errors
+    /// The request is invalid, or the store failed to charge it.
+    pub async fn decide_then<'s, T>(
         &self,
         rules: Option<impl Into<ActiveView<'s>>>,
         request: &Request<'_>,
         budget: Duration,
         holds: &mut Holds,
         then: impl FnOnce(&RequestDecision<'s>) -> T,
-    ) -> Option<Result<T, RequestError>> {
-        let decided = decide! { self, rules, request, budget, holds,
-            |batch, answers| if !self.store.try_charge(batch, answers) {
-                return None;
-            },
-            |decision, concluded| {
-                if decision.over_limit {
-                    holds.cancel_denied(&self.store);
-                }
-                concluded.map(|()| then(&decision))
+    ) -> Result<T, RequestError> {
+        let span = request.span.map(|parent| DecisionSpan::start(parent, request));
+        // Each in its place: a request that waits for the store keeps all of them.
+        let mut key_values = None;
+        let mut lookup = Lookup::new();
+        let rules = rules.map(Into::into);
+        if let Err(error) = self.look_up(rules, request, &mut key_values, &mut lookup) {
+            return Err(self.reject(request, error, span));
+        }
+        let mut charges = Charges::new(lookup.domain);
+        charges.add_all(request, &lookup, &self.options);
+        let mut answers = Answers::new();
+        if !charges.is_empty() {
+            let charging = span.as_ref().map(|span| span.charge(&charges.batch(budget)));
+            let span = charging.as_ref().map(ChargeSpan::span);
+            let batch = Batch { span, ..charges.batch(budget) };
+            self.store.charge(&batch, &mut answers).await;
+            if let Some(charging) = charging {
+                charging.end(&answers);
             }
-        };
-        Some(decided)
+        }
+        let batch = &charges.batch(budget);
+        let answered = Answered { request, lookup: &lookup, batch, answers: &answers };
+        let mut decision = RequestDecision::default();
+        let concluded = self.conclude(&answered, span, holds, &mut decision);
+        concluded.map(|()| then(&decision))
     }
 
     #[cold]

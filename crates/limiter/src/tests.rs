@@ -19,12 +19,17 @@ mod top_keys;
 #[path = "../../../tests/support/redis.rs"]
 pub(crate) mod servers;
 
+use std::pin::pin;
+
+use futures_util::FutureExt;
+use tokio::sync::Semaphore;
+
 use super::*;
 use weir_common::clock::ManualClock;
 use weir_limit::{Calendar, SECOND, Unit};
 use weir_rules::source::RuleFile;
 use weir_rules::{Options, RuleSet};
-use weir_store::conformance::fakes::Fake;
+use weir_store::conformance::fakes::{Fake, Gated};
 use weir_store::memory::MemoryStore;
 use weir_store::{Entry, StoreError};
 
@@ -57,10 +62,24 @@ impl Bench {
     }
 
     fn decide<'s>(&'s self, request: &Request<'_>) -> Result<RequestDecision<'s>, RequestError> {
-        let (budget, holds) = (Duration::from_millis(8), &mut Holds::default());
-        let then = RequestDecision::clone;
-        let decided = self.limiter.decide_now(Some(&self.rules), request, budget, holds, then);
+        self.decide_with(request, &mut Holds::default())
+    }
+
+    fn decide_with<'s>(
+        &'s self,
+        request: &Request<'_>,
+        holds: &mut Holds,
+    ) -> Result<RequestDecision<'s>, RequestError> {
+        let (rules, budget) = (Some(&self.rules), Duration::from_millis(8));
+        let decided = self.limiter.decide(rules, request, budget, holds).now_or_never();
+        if let Some(denied) = holds.denied() {
+            self.release(denied);
+        }
         decided.expect("memory answers now")
+    }
+
+    fn release(&self, holds: Holds) {
+        holds.release(self.limiter.store()).now_or_never().expect("memory answers now");
     }
 
     /// Sends one descriptor per entry.
@@ -114,22 +133,23 @@ fn the_hit_after_the_last_is_over_and_the_window_ends() {
 #[tokio::test]
 async fn a_store_that_cannot_answer_now_is_waited_for_and_counted_once() {
     let Bench { rules, limiter, .. } = Bench::new(MINUTE);
-    // The fake never charges now.
-    let limiter = Limiter::new(Fake::new(limiter.store), limiter.options);
+    let gated = Gated { inner: limiter.store, release: Semaphore::new(0) };
+    let limiter = Limiter::new(gated, limiter.options);
     let entries = [("a", "x")];
     let descriptors = [Descriptor { entries: &entries, ..Default::default() }];
     let (budget, holds) = (Duration::from_millis(8), &mut Holds::default());
     let request = Request { domain: "d", descriptors: &descriptors, ..Request::default() };
     let (rules, counts) = (Some(&rules), limiter.counts());
-    let drop_decision = |_: &RequestDecision<'_>| ();
-    assert!(limiter.decide_now(rules, &request, budget, holds, drop_decision).is_none());
+    let mut deciding = pin!(limiter.decide(rules, &request, budget, holds));
+    assert!(deciding.as_mut().now_or_never().is_none());
     assert_eq!(counts.ok.load(Relaxed), 0);
-    let decision = limiter.decide(rules, &request, budget, holds).await.unwrap();
+    limiter.store().release.add_permits(1);
+    let decision = deciding.await.unwrap();
     assert_eq!(decision.statuses[0].remaining, 1);
     assert_eq!(counts.ok.load(Relaxed), 1);
     // Without a charge the store is not needed.
-    let other = Request { domain: "other", ..request };
-    assert!(limiter.decide_now(rules, &other, budget, holds, drop_decision).unwrap().is_ok());
+    let (other, holds) = (Request { domain: "other", ..request }, &mut Holds::default());
+    assert!(limiter.decide(rules, &other, budget, holds).now_or_never().unwrap().is_ok());
     assert_eq!(counts.ok.load(Relaxed), 2);
     assert_eq!(counts.domain_not_found.total(), 1);
 }

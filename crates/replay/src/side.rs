@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use hashbrown::HashMap;
 
 use super::report::{RuleReport, SideReport};
@@ -12,7 +13,7 @@ use super::tally::{KeyBudget, Series, Tally, Timeline};
 use weir_common::clock::ManualClock;
 use weir_common::descriptor::write_descriptor;
 use weir_common::entry::Entry;
-use weir_limiter::{Descriptor, Holds, Limiter, Request, RequestDecision};
+use weir_limiter::{Descriptor, Holds, Limiter, Request};
 use weir_rules::{Rule, RuleSet, truncated};
 use weir_store::recording::RecordingStore;
 
@@ -115,12 +116,14 @@ impl Side {
     ) -> Result<Outcome, String> {
         self.clock.set(timeline.now);
         let request = Request { domain, descriptors, hits_addend: hits, ..Request::default() };
-        let holds = &mut Holds::default();
-        let (limiter, rules) = (&self.limiter, Some(&self.rules));
-        let then = RequestDecision::clone;
-        let decision = match limiter.decide_now(rules, &request, BUDGET, holds, then) {
-            Some(Ok(decision)) => decision,
-            Some(Err(error)) => return Err(error.to_string()),
+        let (limiter, mut holds) = (&self.limiter, Holds::default());
+        let decided =
+            limiter.decide(Some(&self.rules), &request, BUDGET, &mut holds).now_or_never();
+        if let Some(denied) = holds.denied() {
+            denied.release(limiter.store()).now_or_never();
+        }
+        let decision = match decided {
+            Some(decided) => decided.map_err(|error| error.to_string())?,
             None => return Err("the memory store did not answer".to_owned()),
         };
         let (mut denied_by, mut denied_by_quota) = (None, None);

@@ -84,7 +84,7 @@ pub fn plan(n: u32, unit: Unit) -> Arc<Plan> {
 pub async fn charge(store: &impl Store, charges: &[Charge<'_>], together: bool) -> Vec<Decision> {
     let mut answers = Answers::new();
     let batch = Batch { together, ..Batch::new(charges, BUDGET) };
-    store.charge(batch, &mut answers).await;
+    store.charge(&batch, &mut answers).await;
     assert_eq!(answers.len(), charges.len());
     answers.into_iter().map(|answer| answer.unwrap()).collect()
 }
@@ -128,7 +128,7 @@ pub async fn conforms(store: &impl Store, clock: &ManualClock) {
     counts_each_key_separately(store).await;
     looks_and_refunds(store).await;
     charges_all_or_none(store).await;
-    charges_now_or_not_at_all(store).await;
+    adds_its_answers(store).await;
     a_limit_of_zero_denies(store).await;
     holds::replaces_a_hold_of_the_same_id(store, clock).await;
     keeps_the_longest_debts(store, clock).await;
@@ -203,8 +203,8 @@ pub async fn looks_and_refunds(store: &impl Store) {
     }
 }
 
-/// A batch is charged now as a whole, or left alone.
-pub async fn charges_now_or_not_at_all(store: &impl Store) {
+/// Answers are added to those of others.
+pub async fn adds_its_answers(store: &impl Store) {
     let plan = plan(100, Unit::Hour);
     let entries = [("key", "a")];
     let key = Key { domain: "now", entries: &entries };
@@ -214,15 +214,11 @@ pub async fn charges_now_or_not_at_all(store: &impl Store) {
         let mut answers = Answers::from_elem(Err(StoreError::Corrupt), 1);
         let ones = [one; 3];
         let batch = Batch { together, ..Batch::new(&ones[..charges], BUDGET) };
-        let charged = match store.try_charge(batch, &mut answers) {
-            true => charges,
-            false => 0,
-        };
-        assert!(charged > 0 || !store.is_immediate());
-        assert_eq!(answers.len(), 1 + charged);
+        store.charge(&batch, &mut answers).await;
+        assert_eq!(answers.len(), 1 + charges);
         assert_eq!(answers[0], Err(StoreError::Corrupt), "earlier answers stay");
         let after = take(store, "now", "a", &plan, 0).await.used_before;
-        assert_eq!(after - before, charged as u64);
+        assert_eq!(after - before, charges as u64);
     }
 }
 

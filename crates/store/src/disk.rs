@@ -231,20 +231,11 @@ impl Drop for Unsaved {
 }
 
 impl<C: Clock> Store for DiskStore<C> {
-    async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+    async fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) {
         match self.loaded_within(batch.budget).await {
             Ok(()) => self.memory.charge_now(batch, answers),
             Err(error) => answers.extend(batch.charges.iter().map(|_| Err(error))),
         }
-    }
-
-    #[inline]
-    fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
-        self.status.is_loaded() && self.memory.try_charge(batch, answers)
-    }
-
-    fn is_immediate(&self) -> bool {
-        self.status.is_loaded()
     }
 }
 

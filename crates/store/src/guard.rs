@@ -80,12 +80,12 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
         &self.inner
     }
 
-    fn with_policy<'a>(&self, batch: Batch<'a>) -> Batch<'a> {
-        Batch { on_failure: Some(batch.on_failure.unwrap_or(self.options.on_failure)), ..batch }
+    fn with_policy<'a>(&self, batch: &Batch<'a>) -> Batch<'a> {
+        Batch { on_failure: Some(batch.on_failure.unwrap_or(self.options.on_failure)), ..*batch }
     }
 
     /// Replaces failures among the answers of the inner store; notices when an outage is over.
-    fn check(&self, batch: Batch<'_>, answers: &mut [Answer]) {
+    fn check(&self, batch: &Batch<'_>, answers: &mut [Answer]) {
         self.counts.charges.fetch_add(answers.len() as u64, Relaxed);
         if answers.iter().any(Result::is_err) {
             self.degrade(batch, answers);
@@ -105,23 +105,10 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
 }
 
 impl<S: Store, C: Clock + Monotonic + Clone> Store for Guard<S, C> {
-    async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+    async fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) {
         let (first, batch) = (answers.len(), self.with_policy(batch));
-        self.inner.charge(batch, answers).await;
-        self.check(batch, &mut answers[first..]);
-    }
-
-    fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
-        let (first, batch) = (answers.len(), self.with_policy(batch));
-        if !self.inner.try_charge(batch, answers) {
-            return false;
-        }
-        self.check(batch, &mut answers[first..]);
-        true
-    }
-
-    fn is_immediate(&self) -> bool {
-        self.inner.is_immediate()
+        self.inner.charge(&batch, answers).await;
+        self.check(&batch, &mut answers[first..]);
     }
 }
 

@@ -307,20 +307,10 @@ impl<'a> Batch<'a> {
 pub trait Store: Send + Sync + 'static {
     /// Charges a batch; adds one answer for each charge to `answers`, in order.
     ///
-    /// Ends within the batch's budget. If it is dropped before, the store releases the holds that have an id, and
-    /// cancels reservations, once their outcome is known; whatever else was sent stays charged.
-    fn charge(&self, batch: Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> + Send;
-
-    /// Charges a batch like [`charge`](Self::charge), but without waiting. Returns whether it did; if not, nothing was
-    /// charged and nothing was added to `answers`.
-    fn try_charge(&self, _batch: Batch<'_>, _answers: &mut Answers) -> bool {
-        false
-    }
-
-    /// Returns whether [`try_charge`](Self::try_charge) charges nearly every batch. Only cost depends on this hint.
-    fn is_immediate(&self) -> bool {
-        false
-    }
+    /// Ends within the batch's budget, and with its first poll unless there is something to wait for. If it is dropped
+    /// before, the store releases the holds that have an id, and cancels reservations, once their outcome is known;
+    /// whatever else was sent stays charged.
+    fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> + Send;
 
     /// Makes a charge that no request waits for, over the same connection as the charges of this thread, after those
     /// that were made before. Passes its outcome to [`LeaseCharge::answer`]. A store that leases nothing drops it.
@@ -328,15 +318,7 @@ pub trait Store: Send + Sync + 'static {
 }
 
 impl<S: Store> Store for Arc<S> {
-    fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
-        (**self).try_charge(batch, answers)
-    }
-
-    fn is_immediate(&self) -> bool {
-        (**self).is_immediate()
-    }
-
-    fn charge(&self, batch: Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> + Send {
+    fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> + Send {
         (**self).charge(batch, answers)
     }
 

@@ -11,7 +11,6 @@ mod tests;
 
 use std::iter::zip;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
@@ -90,9 +89,6 @@ use weir_limit::{Decision, KeyState, LeasedHits, Micros};
 pub struct Local<S> {
     inner: S,
     table: Arc<LocalTable>,
-    /// How many requests in a row were answered here alone while keys are leased, up to [`STREAK`]; any other request
-    /// subtracts a quarter of that.
-    streak: AtomicU32,
 }
 
 /// What is answered without the inner store. By default nothing is.
@@ -106,15 +102,11 @@ pub struct LocalOptions {
     pub leases_for: Duration,
 }
 
-/// The most requests that a streak counts. Above half of it a request is tried here first, and prepared twice if it
-/// cannot be answered.
-const STREAK: u32 = 64;
-
 impl<S: Store> Local<S> {
     /// Answers for `inner`. `clock` goes on while the machine is suspended.
     pub fn new(inner: S, clock: impl Monotonic, options: LocalOptions) -> Local<S> {
         let table = Arc::new(LocalTable::new(Box::new(clock), &options));
-        Local { inner, table, streak: AtomicU32::new(0) }
+        Local { inner, table }
     }
 
     /// Returns the store inside.
@@ -122,32 +114,27 @@ impl<S: Store> Local<S> {
         &self.inner
     }
 
-    /// Returns what is known of a batch, none if the inner store charges all of it, and the keys to wait for.
-    fn split<'a>(
+    /// Answers a batch if all of it is known; else returns what is not.
+    fn answer_known<'a>(
         &self,
         batch: &Batch<'a>,
         sent: Sent,
         unserved: Unserved,
-    ) -> (Option<Split<'a>>, Waits) {
+        answers: &mut Answers,
+    ) -> Unknown<'a> {
         let Some(mut look_up) = self.table.look_up(batch, sent, unserved) else {
-            return (None, Waits::new());
+            return Unknown::All;
         };
-        let split = Split::new(batch, |charge| look_up.decide(charge));
+        let mut split = Split::new(batch, |charge| look_up.decide(charge));
+        split.waits = look_up.waits;
         self.send(look_up.due);
-        (split, look_up.waits)
-    }
-
-    /// Notes whether a request is answered here alone.
-    fn note(&self, split: Option<&Split<'_>>) {
-        if self.table.leases() == 0 {
-            return;
-        }
-        let alone = split.is_some_and(|split| split.rest.is_empty());
-        let streak = self.streak.load(Ordering::Relaxed);
-        let next = if alone { (streak + 1).min(STREAK) } else { streak.saturating_sub(STREAK / 4) };
-        // Lost updates do not matter.
-        if next != streak {
-            self.streak.store(next, Ordering::Relaxed);
+        if split.rest.is_empty() {
+            split.merge(Answers::new(), answers);
+            Unknown::Nothing
+        } else if split.rest.len() == batch.charges.len() && split.waits.is_empty() {
+            Unknown::All
+        } else {
+            Unknown::Part(Box::new(split))
         }
     }
 
@@ -156,24 +143,20 @@ impl<S: Store> Local<S> {
         charges.for_each(|charge| self.inner.charge_lease(charge));
     }
 
-    async fn charge_rest<'a>(
+    /// Charges what is not known of a batch.
+    async fn charge_rest(
         &self,
-        split: Option<Split<'a>>,
-        batch: Batch<'a>,
+        split: Box<Split<'_>>,
+        batch: &Batch<'_>,
         sent: Sent,
         answers: &mut Answers,
     ) {
-        let Some(split) = split else {
-            return self.charge_inner(batch, sent, answers).await;
-        };
         let mut inner = Answers::new();
-        if let Some(rest) = split.rest(batch) {
-            self.charge_inner(rest, sent, &mut inner).await;
-        }
+        self.charge_inner(&split.rest(batch), sent, &mut inner).await;
         split.merge(inner, answers);
     }
 
-    async fn charge_inner(&self, batch: Batch<'_>, sent: Sent, answers: &mut Answers) {
+    async fn charge_inner(&self, batch: &Batch<'_>, sent: Sent, answers: &mut Answers) {
         let first = answers.len();
         self.inner.charge(batch, answers).await;
         for (charge, answer) in zip(batch.charges, &answers[first..]) {
@@ -181,14 +164,16 @@ impl<S: Store> Local<S> {
         }
     }
 
-    /// Charges the keys that have to wait after up to half of the budget, and the others of the batch at once.
+    /// Charges what is not known of a batch: the keys that have to wait after up to half of the budget, and others at once.
     async fn charge_waiting(
         &self,
-        batch: Batch<'_>,
+        mut split: Box<Split<'_>>,
+        batch: &Batch<'_>,
         sent: Sent,
-        waits: Waits,
         answers: &mut Answers,
     ) {
+        let waits = std::mem::take(&mut split.waits);
+        let batch = &split.rest(batch);
         let (keys, answered): (Vec<_>, Vec<_>) = waits.into_iter().unzip();
         let is_awaited = |charge: &Charge<'_>| batch.together || self.table.is_of(charge, &keys);
         let (behind, at_once): (Vec<_>, Vec<_>) =
@@ -196,66 +181,43 @@ impl<S: Store> Local<S> {
         let (mut now, mut later) = (Answers::new(), Answers::new());
         let charging = async {
             if !at_once.is_empty() {
-                self.charge_inner(Batch { charges: &at_once, ..batch }, sent, &mut now).await;
+                self.charge_inner(&Batch { charges: &at_once, ..*batch }, sent, &mut now).await;
             }
         };
         let waiting = async {
             let start = Instant::now();
             let _ = timeout(batch.budget / 2, join_all(answered)).await;
             let batch = Batch { charges: &behind, ..batch.after(start.elapsed()) };
-            let (split, _) = self.split(&batch, sent, Unserved::Ends);
-            self.charge_rest(split, batch, sent, &mut later).await;
+            match self.answer_known(&batch, sent, Unserved::Ends, &mut later) {
+                Unknown::Nothing => {}
+                Unknown::All => self.charge_inner(&batch, sent, &mut later).await,
+                Unknown::Part(split) => self.charge_rest(split, &batch, sent, &mut later).await,
+            }
         };
         join(charging, waiting).await;
-        batch.merge(is_awaited, later, now, answers);
+        let mut inner = Answers::new();
+        batch.merge(is_awaited, later, now, &mut inner);
+        split.merge(inner, answers);
     }
 }
 
 impl<S: Store> Store for Local<S> {
-    async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+    async fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) {
         if self.table.is_off() {
             return self.inner.charge(batch, answers).await;
         }
-        let sent = Sent::new(&batch, self.table.now());
-        let (split, waits) = self.split(&batch, sent, Unserved::Waits);
-        self.note(split.as_ref());
-        if waits.is_empty() {
-            return self.charge_rest(split, batch, sent, answers).await;
-        }
-        // In a box, so that the futures of other requests stay small.
-        match split {
-            None => Box::pin(self.charge_waiting(batch, sent, waits, answers)).await,
-            Some(split) => {
-                let mut inner = Answers::new();
-                if let Some(rest) = split.rest(batch) {
-                    Box::pin(self.charge_waiting(rest, sent, waits, &mut inner)).await;
-                }
-                split.merge(inner, answers);
+        let sent = Sent::new(batch, self.table.now());
+        match self.answer_known(batch, sent, Unserved::Waits, answers) {
+            Unknown::Nothing => {}
+            Unknown::All => self.charge_inner(batch, sent, answers).await,
+            // In a box, so that the futures of other requests stay small.
+            Unknown::Part(split) if split.waits.is_empty() => {
+                Box::pin(self.charge_rest(split, batch, sent, answers)).await;
+            }
+            Unknown::Part(split) => {
+                Box::pin(self.charge_waiting(split, batch, sent, answers)).await;
             }
         }
-    }
-
-    /// Answers a batch if everything is known. A lease serves only a batch of one charge: what it serves could not be
-    /// returned if the inner store had to answer another charge.
-    fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
-        if self.table.is_off() {
-            return self.inner.try_charge(batch, answers);
-        }
-        let sent = Sent::new(&batch, self.table.now());
-        let (split, _) = self.split(&batch, sent, Unserved::Stays);
-        if batch.charges.len() == 1 {
-            self.note(split.as_ref());
-        }
-        let Some(split) = split.filter(|split| split.rest.is_empty()) else { return false };
-        split.merge(Answers::new(), answers);
-        true
-    }
-
-    fn is_immediate(&self) -> bool {
-        if self.table.is_off() {
-            return self.inner.is_immediate();
-        }
-        self.streak.load(Ordering::Relaxed) > STREAK / 2 && self.table.leases() > 0
     }
 }
 
@@ -281,20 +243,29 @@ impl<S: States> States for Local<S> {
     }
 }
 
-/// A batch with some decisions that are known.
+/// What the inner store is to charge of a batch.
+enum Unknown<'a> {
+    Nothing,
+    All,
+    Part(Box<Split<'a>>),
+}
+
+/// A batch with the decisions that are known.
 struct Split<'a> {
     /// One for each charge of the batch: its decision, if it is known.
     known: SmallVec<[Option<Decision>; 4]>,
     /// The charges for the inner store.
     rest: SmallVec<[Charge<'a>; 4]>,
+    /// The keys that some of them have to wait for.
+    waits: Waits,
 }
 
 impl<'a> Split<'a> {
-    /// Asks `decide` about each charge in order; none if it knows no decision.
+    /// Asks `decide` about each charge, in order.
     fn new(
         batch: &Batch<'a>,
         mut decide: impl FnMut(&Charge<'a>) -> Option<Decision>,
-    ) -> Option<Split<'a>> {
+    ) -> Split<'a> {
         let (mut known, mut rest) = (SmallVec::new(), SmallVec::new());
         for charge in batch.charges {
             let decision = decide(charge);
@@ -303,11 +274,11 @@ impl<'a> Split<'a> {
             }
             known.push(decision);
         }
-        (rest.len() < known.len()).then_some(Split { known, rest })
+        Split { known, rest, waits: Waits::new() }
     }
 
-    fn rest<'b>(&'b self, batch: Batch<'a>) -> Option<Batch<'b>> {
-        (!self.rest.is_empty()).then(|| Batch { charges: &self.rest, ..batch })
+    fn rest<'b>(&'b self, batch: &Batch<'b>) -> Batch<'b> {
+        Batch { charges: &self.rest, ..*batch }
     }
 
     fn merge(self, inner: Answers, answers: &mut Answers) {

@@ -41,7 +41,7 @@ const SWEEP_STRIDE: usize = 1024;
 /// Keeps states in the memory of this process; they are lost when it ends.
 ///
 /// **Exact.** A key is decided and charged under a lock, and a batch charged together under the locks of all its keys:
-/// of concurrent requests exactly as many are admitted as the limit allows. `try_charge` charges every batch.
+/// of concurrent requests exactly as many are admitted as the limit allows. No charge waits.
 ///
 /// **Memory.** A key is kept as a fingerprint, not as text. With a state that packs (a lone fixed window, for instance)
 /// it takes a slot of 28 bytes and a byte of index in tables that are between 44 and 88 % full: 48 bytes on average, 54
@@ -151,15 +151,15 @@ impl<C: Clock> MemoryStore<C> {
         self.reservations.sweep(count, self.shards.len(), now);
     }
 
-    pub(crate) fn charge_now(&self, batch: Batch<'_>, answers: &mut Answers) {
+    pub(crate) fn charge_now(&self, batch: &Batch<'_>, answers: &mut Answers) {
         let now = self.now();
         if batch.together {
-            self.charge_together(batch, now, answers);
+            self.charge_together(*batch, now, answers);
             return;
         }
         for charge in batch.charges {
             if let Op::Reservation(_) = charge.op {
-                self.charge_reservation(charge, &batch, now, answers);
+                self.charge_reservation(charge, batch, now, answers);
                 continue;
             }
             let fingerprint = self.fingerprints.of(charge);
@@ -263,19 +263,10 @@ impl<C> MemoryStore<C> {
 }
 
 impl<C: Clock> Store for MemoryStore<C> {
-    fn charge(&self, batch: Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> + Send {
+    #[inline]
+    fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> + Send {
         self.charge_now(batch, answers);
         ready(())
-    }
-
-    #[inline]
-    fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
-        self.charge_now(batch, answers);
-        true
-    }
-
-    fn is_immediate(&self) -> bool {
-        true
     }
 }
 

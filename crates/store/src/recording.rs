@@ -42,22 +42,13 @@ impl RecordingStore {
 }
 
 impl Store for RecordingStore {
-    fn charge(&self, batch: Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> + Send {
-        self.try_charge(batch, answers);
-        ready(())
-    }
-
-    fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
+    fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> + Send {
         self.store.charge_now(batch, answers);
         // The answers to a request stay when it is denied and what it has reserved is cancelled.
         let is_cancel = |op| matches!(op, Op::Reservation(ReservationOp::Cancel(_)));
         if self.is_recording && !batch.charges.iter().all(|charge| is_cancel(charge.op)) {
             self.answers.lock().clone_from(answers);
         }
-        true
-    }
-
-    fn is_immediate(&self) -> bool {
-        true
+        ready(())
     }
 }

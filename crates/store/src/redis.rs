@@ -12,7 +12,7 @@
 //! - `round_trip`: sends a batch, answers its charges, returns redirects
 //! - `batch`: pending charges as script calls (`script`, `lua/`) and plain `INCRBY`s
 //! - `codec`: rules, states and replies as the scripts pack them
-//! - `reply`: the answers that a request waits for
+//! - `reply`: the answers that a request waits for, until its deadline (`deadlines`)
 //!
 //! Operators' commands, and what replicas share, have a connection of their own (`admin`): `states`, `shared_table`,
 //! `replica_texts`.
@@ -23,6 +23,7 @@ mod cluster;
 mod codec;
 mod connection;
 mod context;
+mod deadlines;
 mod key;
 mod log;
 mod master;
@@ -52,6 +53,7 @@ use self::cluster::Cluster;
 use self::connection::{Connection, Target};
 use self::context::RedisContext;
 pub use self::context::RedisCounts;
+use self::deadlines::Deadlines;
 pub use self::options::{Access, Clock, Endpoint, Login, Options, PasswordFile, Tls, Topology};
 use self::reply::{AllAnswers, Reply};
 use super::local::LeaseCharge;
@@ -72,6 +74,7 @@ pub struct RedisStore {
     shared: Arc<RedisContext>,
     /// One for each serving thread, started at its first use, on the current runtime.
     connections: Box<[OnceLock<ThreadConnections>]>,
+    deadlines: Box<[OnceLock<Arc<Deadlines>>]>,
     next_group: AtomicU32,
     admin: AdminConnections,
     /// Names this process's text among those of replicas: new at each start, as the old text lives until it expires.
@@ -83,11 +86,14 @@ pub struct RedisStore {
 impl RedisStore {
     /// Returns a store that does not connect yet.
     pub fn new(options: Options) -> RedisStore {
-        let connections = (0..options.connections.max(1)).map(|_| OnceLock::new()).collect();
+        let threads = 0..options.connections.max(1);
+        let connections = threads.clone().map(|_| OnceLock::new()).collect();
+        let deadlines = threads.map(|_| OnceLock::new()).collect();
         let shared = Arc::new(RedisContext::new(options));
         let (next_group, admin) = (AtomicU32::new(1), AdminConnections::new());
         let replica_id = key::random_hex();
-        RedisStore { shared, connections, next_group, admin, replica_id, per_second: None }
+        let per_second = None;
+        RedisStore { shared, connections, deadlines, next_group, admin, replica_id, per_second }
     }
 
     /// Returns the counts for metrics.
@@ -130,8 +136,13 @@ impl RedisStore {
         of_thread.get_or_init(|| ThreadConnections::start(self.shared.clone()))
     }
 
+    fn deadlines(&self) -> &Deadlines {
+        let of_thread = &self.deadlines[threads::number() % self.deadlines.len()];
+        of_thread.get_or_init(Deadlines::start)
+    }
+
     /// Charges a batch, whatever its plans.
-    async fn charge_here(&self, batch: Batch<'_>, answers: &mut Answers) {
+    async fn charge_here(&self, batch: &Batch<'_>, answers: &mut Answers) {
         let connections = self.connections();
         let deadline = Instant::now().checked_add(batch.budget);
         let whole = batch.budget.saturating_add(batch.waited);
@@ -157,16 +168,22 @@ impl RedisStore {
         } else {
             connections.push(pending);
         }
-        let _cancel = CancelOnDrop { options, connections, batch: &batch, reply: &reply };
-        let _ = tokio::time::timeout(batch.budget, AllAnswers(&reply)).await;
+        let _cancel = CancelOnDrop { options, connections, batch, reply: &reply };
+        if let Some(deadline) = deadline {
+            self.deadlines().add(deadline, &reply);
+        }
+        AllAnswers(&reply).await;
         answers.extend(reply.take());
     }
 }
 
 impl Store for RedisStore {
-    async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+    async fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) {
         match &self.per_second {
-            Some(second) if !batch.together => self.charge_both(second, batch, answers).await,
+            // In a box, so that the futures of others stay small.
+            Some(second) if !batch.together => {
+                Box::pin(self.charge_both(second, batch, answers)).await;
+            }
             _ => self.charge_here(batch, answers).await,
         }
     }

@@ -61,7 +61,7 @@ impl MapStore {
         (key.domain.into(), entries, plan.shape().into())
     }
 
-    fn charge_now(&self, batch: Batch<'_>, answers: &mut Answers) {
+    fn charge_now(&self, batch: &Batch<'_>, answers: &mut Answers) {
         let now = self.clock.now();
         let mut maps = self.maps.lock();
         let (first, before) = (answers.len(), batch.together.then(|| maps.clone()));
@@ -83,17 +83,8 @@ impl MapStore {
 }
 
 impl Store for MapStore {
-    async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+    async fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) {
         self.charge_now(batch, answers);
-    }
-
-    fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
-        self.charge_now(batch, answers);
-        true
-    }
-
-    fn is_immediate(&self) -> bool {
-        true
     }
 }
 

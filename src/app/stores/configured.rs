@@ -57,18 +57,8 @@ impl ConfiguredStore {
 }
 
 impl Store for ConfiguredStore {
-    async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+    async fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) {
         dispatch!(self, store => store.charge(batch, answers).await);
-    }
-
-    #[inline]
-    fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
-        dispatch!(self, store => store.try_charge(batch, answers))
-    }
-
-    #[inline]
-    fn is_immediate(&self) -> bool {
-        dispatch!(self, store => store.is_immediate())
     }
 }
 

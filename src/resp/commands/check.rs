@@ -104,21 +104,15 @@ pub(super) async fn decide<S: Store>(
     resp: &Resp<S>,
     domain: &str,
     descriptors: &[Descriptor<'_>],
-    mut then: impl FnMut(bool, &[Status<'_>]),
+    then: impl FnOnce(bool, &[Status<'_>]),
 ) -> Result<(), CommandError> {
     let request = Request { domain, descriptors, ..Request::default() };
-    let mut then = |_: &Request<'_>, decision: &RequestDecision<'_>, _: &Options| {
+    let then = |_: &Request<'_>, decision: &RequestDecision<'_>, _: &Options| {
         then(decision.over_limit, &decision.statuses);
     };
     // A client that disconnects leaves its holds to their time-out.
-    let (rate_limit, mut holds) = (&resp.rate_limit, Holds::default());
-    if rate_limit.is_immediate()
-        && let Some(decided) = rate_limit.decide_now(request, None, &mut holds, &mut then)
-    {
-        return Ok(decided?);
-    }
-    // On the heap: a connection's task is as large as the largest of its futures.
-    Ok(Box::pin(rate_limit.decide(request, None, &mut holds, then)).await?)
+    let mut holds = Holds::default();
+    Ok(resp.rate_limit.decide(request, None, &mut holds, then).await?)
 }
 
 /// Envoy's numbers of OK and OVER_LIMIT.

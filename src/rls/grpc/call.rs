@@ -1,12 +1,12 @@
 //! Calls of `ShouldRateLimit`.
 //!
 //! ```text
-//!            request is incomplete         store answers later        client does not read
-//! start ──────▶ WaitForClient ──▶ complete ──▶ WaitForStore ──▶ send ──▶ WaitForClient ──▶ Done
+//!        request is incomplete                 store answers       client does not read
+//! start ───▶ WaitForClient ───▶ Complete ───▶ decide ───▶ send ───▶ WaitForClient ───▶ Done
 //! ```
 //!
-//! Most calls skip all waits: the request is complete, the store answers immediately, and h2 takes
-//! the response.
+//! Most calls skip all waits for the client: the request is complete, and h2 takes the response. `decide` is ready with
+//! its first poll if the store answers at once.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -79,7 +79,7 @@ pub(super) enum CallOutcome {
 pub(super) enum CallState {
     Done(CallOutcome),
     WaitForClient(ClientWait),
-    WaitForStore(CompleteRequest),
+    Complete(CompleteRequest),
 }
 
 pub(super) struct CompleteRequest {
@@ -143,8 +143,8 @@ pub(super) fn memory_exceeded() -> Status {
     Status::resource_exhausted(text)
 }
 
-/// Starts a call, and completes it if neither the client nor the store has to be waited for.
-pub(super) fn start<S: Store>(
+/// Starts a call: reads its request, unless the client has to be waited for.
+pub(super) fn start<S>(
     shared: &CallContext<S>,
     request: Request<RecvStream>,
     respond: SendResponse<Bytes>,
@@ -167,98 +167,88 @@ pub(super) fn start<S: Store>(
     }
     let reply = Reply { respond, outcome: CallOutcome::Answered, lists_encodings: false };
     let (reservation, started) = (None, shared.timer.started());
-    let request = CompleteRequest { message: first, timeout, trace, reply, started, reservation };
-    let mut next = complete(shared, request);
-    if let CallState::WaitForStore(request) = &mut next
-        && request.reply.respond.poll_reset(context).is_ready()
-    {
-        // The request is decided all the same: it may be a refund.
-        request.reply.outcome = CallOutcome::Reset;
-    }
-    next
-}
-
-/// Answers a request if the store can answer now; else the call waits for the store.
-pub(super) fn complete<S: Store>(
-    shared: &CallContext<S>,
-    mut request: CompleteRequest,
-) -> CallState {
-    if !shared.grpc.rate_limit.is_immediate() {
-        return CallState::WaitForStore(request);
-    }
-    match answer_now(shared, &request) {
-        Some(answer) => {
-            shared.timer.answer();
-            end_span(shared, &mut request.trace, request.started, &answer);
-            send(shared, request.reply, answer)
-        }
-        None => CallState::WaitForStore(request),
-    }
+    CallState::Complete(CompleteRequest {
+        message: first,
+        timeout,
+        trace,
+        reply,
+        started,
+        reservation,
+    })
 }
 
 impl CompleteRequest {
-    pub async fn wait_for_store<S: Store>(mut self, shared: Arc<CallContext<S>>) -> CallState {
-        let timeout = self.timeout;
-        let mut trace = std::mem::take(&mut self.trace);
-        let mut texts = Vec::new();
-        let answer = match self.read(&shared, &trace, &mut texts) {
-            Ok(mut view) => {
-                view.set_span(trace.span());
-                let mut answering = pin!(answer(&shared.grpc, &view, timeout));
-                poll_fn(|context| {
-                    let _entered = trace.enter();
-                    answering.as_mut().poll(context)
-                })
-                .await
+    /// Decides and answers the request: with the first poll, unless the store or the first rules have to be waited for.
+    pub fn decide<S: Store>(
+        mut self,
+        shared: Arc<CallContext<S>>,
+    ) -> impl Future<Output = CallState> {
+        // No async function, which would keep a second copy of the request.
+        async move {
+            let mut has_waited = false;
+            let answer = {
+                let mut texts = Vec::new();
+                let mut view = RequestView::default();
+                let read = {
+                    let _entered = self.trace.enter();
+                    read(&shared, &self.message, &mut view, &mut texts)
+                };
+                match read {
+                    Ok(()) => {
+                        view.set_span(self.trace.span());
+                        let mut answering = pin!(answer(&shared.grpc, &view, self.timeout));
+                        poll_fn(|context| {
+                            let _entered = self.trace.enter();
+                            let polled = answering.as_mut().poll(context);
+                            if polled.is_pending() && !has_waited {
+                                has_waited = true;
+                                self.reply.notice_reset();
+                                let bytes = self.message.len() + view.heap_bytes();
+                                if !hold(&shared, &mut self.reservation, bytes) {
+                                    return Poll::Ready(failed(memory_exceeded()));
+                                }
+                            }
+                            polled
+                        })
+                        .await
+                    }
+                    Err(status) => failed(status),
+                }
+            };
+            if has_waited {
+                shared.timer.answer_later(self.started);
+            } else {
+                shared.timer.answer();
             }
-            Err(status) => (Err(status), HoldGuard::default()),
-        };
-        shared.timer.answer_later(self.started);
-        end_span(&shared, &mut trace, self.started, &answer);
-        send(&shared, self.reply, answer)
-    }
-
-    /// Decodes the message, and counts the memory that it holds until the store answers.
-    fn read<'a, S: Store>(
-        &'a mut self,
-        shared: &CallContext<S>,
-        trace: &RequestTrace,
-        texts: &'a mut Vec<u8>,
-    ) -> Result<RequestView<'a>, Status> {
-        let _entered = trace.enter();
-        let view = read(shared, &self.message, texts)?;
-        let bytes = self.message.len() + view.heap_bytes();
-        if bytes > FREE_REQUEST_BYTES || self.reservation.is_some() {
-            let reservation = self.reservation.get_or_insert_with(|| shared.budget.reservation());
-            if !reservation.resize(bytes) {
-                return Err(memory_exceeded());
-            }
+            end_span(&shared, &mut self.trace, self.started, &answer);
+            send(&shared, self.reply, answer)
         }
-        Ok(view)
     }
+}
+
+impl Reply {
+    /// Notes whether the client has reset the request. It is decided all the same: it may be a refund.
+    fn notice_reset(&mut self) {
+        let context = &mut Context::from_waker(Waker::noop());
+        if self.respond.poll_reset(context).is_ready() {
+            self.outcome = CallOutcome::Reset;
+        }
+    }
+}
+
+/// Counts the memory of a request that waits. Returns whether there is room for it.
+fn hold<S>(shared: &CallContext<S>, reservation: &mut Option<Reservation>, bytes: usize) -> bool {
+    if bytes <= FREE_REQUEST_BYTES && reservation.is_none() {
+        return true;
+    }
+    reservation.get_or_insert_with(|| shared.budget.reservation()).resize(bytes)
 }
 
 /// A response with its prefix, and the concurrency holds of its request.
 type FramedResponse = (Result<Bytes, Status>, HoldGuard);
 
-/// Answers a request without waiting; none if the store cannot answer now.
-fn answer_now<S: Store>(
-    shared: &CallContext<S>,
-    request: &CompleteRequest,
-) -> Option<FramedResponse> {
-    let _entered = request.trace.enter();
-    let (grpc, mut texts) = (&shared.grpc, Vec::new());
-    let mut view = match read(shared, &request.message, &mut texts) {
-        Ok(view) => view,
-        Err(status) => return Some((Err(status), HoldGuard::default())),
-    };
-    view.set_span(request.trace.span());
-    let mut holds = Holds::default();
-    let mut descriptors = Descriptors::new();
-    let asked = view.request(&mut descriptors);
-    let answer = grpc.rate_limit.decide_now(asked, request.timeout, &mut holds, encode_framed)?;
-    let answer = answer.map(Bytes::from).map_err(rejection);
-    Some((answer, HoldGuard::new(&grpc.rate_limit, holds)))
+fn failed(status: Status) -> FramedResponse {
+    (Err(status), HoldGuard::default())
 }
 
 async fn answer<S: Store>(
@@ -364,8 +354,9 @@ pub(super) fn announced_length(framed: &[u8], limits: &Limits) -> Result<Option<
 fn read<'a, S: Store>(
     shared: &CallContext<S>,
     framed: &'a [u8],
+    view: &mut RequestView<'a>,
     texts: &'a mut Vec<u8>,
-) -> Result<RequestView<'a>, Status> {
+) -> Result<(), Status> {
     let length = announced_length(framed, &shared.grpc.limits)?;
     let length = length
         .ok_or_else(|| shared.unreadable(Status::internal("the request message is missing")))?;
@@ -374,8 +365,8 @@ fn read<'a, S: Store>(
         let text = "expected exactly one message of the length that its prefix announces";
         shared.unreadable(Status::internal(text))
     })?;
-    let view = shared.grpc.rate_limit.decode(message, texts);
-    view.map_err(|error| shared.unreadable(Status::internal(error.to_string())))
+    let decoded = shared.grpc.rate_limit.decode(message, view, texts);
+    decoded.map_err(|error| shared.unreadable(Status::internal(error.to_string())))
 }
 
 /// Times the calls of `ShouldRateLimit` on one connection.

@@ -1,21 +1,22 @@
 //! The calls of one connection that are in progress.
 //!
-//! They are polled on the connection's task. Those that wait for the store and those that wait for
-//! the client are kept separately: the former are large, and clients can make the latter last.
+//! They are polled on the connection's task. Those that are decided and those that wait for the client are kept
+//! separately: clients can make the latter last, and they are polled only if more responses fit.
 
 use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use h2::RecvStream;
 use h2::server::SendResponse;
 use http::Request;
 
 use super::call::{self, CallContext, CallOutcome, CallState, ClientWait, CompleteRequest};
+use super::place::Place;
 use super::refused::{is_call, refuse_method, refuse_request};
 use super::resets::{ResetCounter, TooManyResets};
 use super::stats::OtherMethod;
@@ -41,12 +42,13 @@ pub(super) trait ConnectionCalls {
     fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), TooManyResets>;
 }
 
-struct Calls<'a, S, StorePool, ClientPool> {
+struct Calls<'a, S, Decisions, ClientPool> {
     shared: &'a Arc<CallContext<S>>,
     handle: &'a ConnectionHandle,
     /// Received and not started.
     queued: VecDeque<(Request<RecvStream>, SendResponse<Bytes>)>,
-    waiting_for_store: StorePool,
+    /// Complete requests that wait for the store.
+    deciding: Decisions,
     waiting_for_client: ClientPool,
     /// Requests that were reset before they were read.
     unread: ResetCounter,
@@ -62,17 +64,17 @@ pub(super) fn empty<'a, S: Store>(
         shared,
         handle,
         queued: VecDeque::new(),
-        waiting_for_store: Pool::new(|call: CompleteRequest| call.wait_for_store(shared.clone())),
+        deciding: Pool::new(|call: CompleteRequest| call.decide(shared.clone())),
         waiting_for_client: Pool::new(|call: ClientWait| call.finish(shared.clone())),
         unread: ResetCounter::new(),
         reset_streams: ResetCounter::new(),
     }
 }
 
-impl<S, StorePool, ClientPool> ConnectionCalls for Calls<'_, S, StorePool, ClientPool>
+impl<S, Decisions, ClientPool> ConnectionCalls for Calls<'_, S, Decisions, ClientPool>
 where
     S: Store,
-    StorePool: CallPool<CompleteRequest>,
+    Decisions: CallPool<CompleteRequest>,
     ClientPool: CallPool<ClientWait>,
 {
     fn queue(&mut self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
@@ -84,7 +86,7 @@ where
     }
 
     fn has_waiting(&self) -> bool {
-        !(self.waiting_for_store.is_empty() && self.waiting_for_client.is_empty())
+        !(self.deciding.is_empty() && self.waiting_for_client.is_empty())
     }
 
     fn count_reset_streams(&mut self) -> Result<(), TooManyResets> {
@@ -104,10 +106,10 @@ where
     }
 }
 
-impl<S, StorePool, ClientPool> Calls<'_, S, StorePool, ClientPool>
+impl<S, Decisions, ClientPool> Calls<'_, S, Decisions, ClientPool>
 where
     S: Store,
-    StorePool: CallPool<CompleteRequest>,
+    Decisions: CallPool<CompleteRequest>,
     ClientPool: CallPool<ClientWait>,
 {
     #[cold]
@@ -125,25 +127,32 @@ where
 
     fn poll_all(&mut self, cx: &mut Context<'_>) -> Result<(), TooManyResets> {
         while let Some(state) = self.poll_next(cx) {
-            match state {
-                CallState::Done(CallOutcome::Answered) => {
-                    self.unread.count_read();
-                    self.reset_streams.count_read();
-                }
-                CallState::Done(CallOutcome::Reset) => {
-                    self.count_resets(|calls| &mut calls.unread, 1)?;
-                }
-                CallState::WaitForStore(call) => {
-                    // More than the streams allow only where the client resets those that wait.
-                    if self.waiting_for_store.len() < self.shared.grpc.limits.max_streams as usize {
-                        self.waiting_for_store.push(call);
-                    }
-                }
-                CallState::WaitForClient(call) => self.waiting_for_client.push(call),
-            }
+            self.proceed(state)?;
         }
         self.queued.shrink_to(KEPT_QUEUE_CAPACITY);
         Ok(())
+    }
+
+    fn proceed(&mut self, state: CallState) -> Result<(), TooManyResets> {
+        let next = match state {
+            CallState::Done(CallOutcome::Answered) => {
+                self.unread.count_read();
+                self.reset_streams.count_read();
+                return Ok(());
+            }
+            CallState::Done(CallOutcome::Reset) => {
+                return self.count_resets(|calls| &mut calls.unread, 1);
+            }
+            CallState::Complete(call) => {
+                // More than the streams allow only where the client resets those that wait: they are not charged.
+                if self.deciding.len() >= self.shared.grpc.limits.max_streams as usize {
+                    return Ok(());
+                }
+                self.deciding.start(call)
+            }
+            CallState::WaitForClient(call) => self.waiting_for_client.start(call),
+        };
+        next.map_or(Ok(()), |state| self.proceed(state))
     }
 
     /// Takes the next call as far as it goes without waiting. None where all calls wait.
@@ -153,7 +162,7 @@ where
             self.handle.count_request();
             return Some(start(self.shared, request, respond));
         }
-        if let Some(state) = self.waiting_for_store.poll_next(cx) {
+        if let Some(state) = self.deciding.poll_next(cx) {
             return Some(state);
         }
         if has_room { self.waiting_for_client.poll_next(cx) } else { None }
@@ -180,7 +189,8 @@ fn start<S: Store>(
 
 /// Calls that wait for the same thing.
 trait CallPool<Call> {
-    fn push(&mut self, call: Call);
+    /// Takes a call as far as it goes without waiting. None if it waits.
+    fn start(&mut self, call: Call) -> Option<CallState>;
     fn len(&self) -> usize;
     fn is_empty(&self) -> bool;
 
@@ -189,9 +199,9 @@ trait CallPool<Call> {
 }
 
 /// The futures of async functions have no names, so the pool has them as a type parameter.
-struct Pool<Start, Running> {
+struct Pool<Start, Running: 'static> {
     start: Start,
-    running: FuturesUnordered<Running>,
+    running: FuturesUnordered<Place<Running>>,
 }
 
 impl<Start, Running> Pool<Start, Running> {
@@ -208,8 +218,17 @@ where
     Start: Fn(Call) -> Running,
     Running: Future<Output = CallState>,
 {
-    fn push(&mut self, call: Call) {
-        self.running.push((self.start)(call));
+    #[inline]
+    fn start(&mut self, call: Call) -> Option<CallState> {
+        let mut call = Place::new((self.start)(call));
+        // Those that wait are polled once more in the pool, which wakes them.
+        match call.poll_unpin(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(state) => Some(state),
+            Poll::Pending => {
+                self.running.push(call);
+                None
+            }
+        }
     }
 
     fn len(&self) -> usize {

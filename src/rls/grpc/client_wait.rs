@@ -57,9 +57,14 @@ impl PartialRequest {
         match received {
             Ok(Some(message)) => {
                 let (reservation, started) = (Some(reservation), shared.timer.started());
-                let request =
-                    CompleteRequest { message, timeout, trace, reply, started, reservation };
-                call::complete(shared, request)
+                CallState::Complete(CompleteRequest {
+                    message,
+                    timeout,
+                    trace,
+                    reply,
+                    started,
+                    reservation,
+                })
             }
             Ok(None) => CallState::Done(CallOutcome::Reset),
             Err(status) => {

@@ -49,18 +49,18 @@ struct DescriptorHeader {
 pub type Descriptors<'a> = SmallVec<[Descriptor<'a>; 4]>;
 
 impl<'a> RequestView<'a> {
-    /// Decodes a message. Of descriptors beyond `max_descriptors` only the number is kept. `texts` gets a copy of a message
-    /// with values that are not UTF-8, which has their texts.
+    /// Decodes a message into an empty view: to return one would copy it. Of descriptors beyond `max_descriptors` only the
+    /// number is kept. `texts` gets a copy of a message with values that are not UTF-8, which has their texts.
     pub fn decode(
+        &mut self,
         bytes: &'a [u8],
         max_descriptors: usize,
         texts: &'a mut Vec<u8>,
-    ) -> Result<RequestView<'a>, DecodeError> {
-        let mut view = RequestView::default();
-        if view.read(bytes, max_descriptors).is_err() {
-            view.read_texts(bytes, max_descriptors, texts)?;
+    ) -> Result<(), DecodeError> {
+        match self.read(bytes, max_descriptors) {
+            Ok(()) => Ok(()),
+            Err(_) => self.read_texts(bytes, max_descriptors, texts),
         }
-        Ok(view)
     }
 
     #[cold]

@@ -71,12 +71,10 @@ impl Controlled {
             let n = status.limit.map(|limit| limit.requests_per_unit);
             (status.over_limit, n, status.remaining, status.reset_seconds())
         };
-        let response = |decision: &RequestDecision<'_>| {
-            (decision.over_limit, decision.statuses.iter().map(shown).collect())
-        };
-        let (limiter, snapshot) = (&self.limiter, snapshot.as_deref());
-        let decided = limiter.decide_now(snapshot, &request, budget, holds, response);
-        decided.expect("memory answers now").expect("a decision")
+        let decided = self.limiter.decide(snapshot.as_deref(), &request, budget, holds);
+        let decided = decided.now_or_never().expect("memory answers now");
+        let decision = decided.expect("a decision");
+        (decision.over_limit, decision.statuses.iter().map(shown).collect())
     }
 
     fn ask(&self, domain: &str, entries: &[Entry<'_>]) -> Response {

@@ -2,8 +2,6 @@
 
 use std::num::NonZeroU32;
 
-use futures_util::FutureExt;
-
 use super::limits::entry;
 use super::*;
 use weir_limit::{Decision, NearLimits, Op, ReservationResult, Source, UpTo};
@@ -33,20 +31,13 @@ descriptors:
 fn holds(bench: &Bench, descriptors: &[Descriptor<'_>]) -> Holds {
     let request = Request { domain: "d", descriptors, ..Request::default() };
     let mut holds = Holds::default();
-    let budget = Duration::from_millis(8);
-    let (limiter, rules) = (&bench.limiter, Some(&bench.rules));
-    let decided = limiter.decide_now(rules, &request, budget, &mut holds, |_| ());
-    assert!(decided.is_some());
+    let _ = bench.decide_with(&request, &mut holds);
     holds
 }
 
 fn take(bench: &Bench, entries: &[Entry<'_>]) -> Holds {
     let entries = Descriptor { entries, hits_addend: Some(1), ..Default::default() };
     holds(bench, &[entries])
-}
-
-fn release(bench: &Bench, holds: Holds) {
-    holds.release(bench.limiter.store()).now_or_never().expect("memory answers now");
 }
 
 /// Returns what remains according to a look.
@@ -63,10 +54,10 @@ fn holds_with_an_id_are_released_and_nothing_else() {
     let second = take(&bench, &[("user", "ann"), ("id", "2")]);
     let denied = take(&bench, &[("user", "ann"), ("id", "3")]);
     assert_eq!([first.is_empty(), second.is_empty(), denied.is_empty()], [false, false, true]);
-    release(&bench, second);
+    bench.release(second);
     assert_eq!(left(&bench, &[("user", "ann"), ("id", "look")]), 1);
-    release(&bench, denied);
-    release(&bench, first);
+    bench.release(denied);
+    bench.release(first);
     assert_eq!(left(&bench, &[("user", "ann"), ("id", "look")]), 2);
 }
 
@@ -78,7 +69,7 @@ fn without_ids_denials_that_were_charged_are_released_too() {
         let taken: Vec<Holds> = (0..3).map(|_| take(&bench, &entries)).collect();
         let empty: Vec<bool> = taken.iter().map(Holds::is_empty).collect();
         assert_eq!(empty, [false, false, !charges_denied], "{key}");
-        taken.into_iter().for_each(|holds| release(&bench, holds));
+        taken.into_iter().for_each(|holds| bench.release(holds));
         assert_eq!(left(&bench, &entries), 2, "{key}");
     }
 }
@@ -93,12 +84,12 @@ fn other_limits_looks_and_releasing_take_no_holds() {
     }
     // Next to other limits, only the hold of the concurrency limit is released.
     let taken = take(&bench, &[("several", "a"), ("id", "1")]);
-    release(&bench, taken);
+    bench.release(taken);
     assert_eq!(left(&bench, &[("several", "a"), ("id", "look")]), 1, "of the window");
     // All holds of a request.
     let both = [entry(&entries, Some(2), false), entry(&[("level", "")], Some(1), false)];
     let taken = holds(&bench, &both);
-    release(&bench, taken);
+    bench.release(taken);
     assert_eq!(left(&bench, &entries), 2);
     assert_eq!(left(&bench, &[("level", "")]), 2);
 }
@@ -134,7 +125,7 @@ descriptors:
 struct Released(parking_lot::Mutex<Vec<bool>>);
 
 impl Store for Released {
-    async fn charge(&self, batch: Batch<'_>, _: &mut Answers) {
+    async fn charge(&self, batch: &Batch<'_>, _: &mut Answers) {
         self.0.lock().push(batch.together);
     }
 }

@@ -44,7 +44,7 @@ impl<S: Store> Fake<S> {
 }
 
 impl<S: Store> Store for Fake<S> {
-    async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+    async fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) {
         self.calls.fetch_add(1, Ordering::Relaxed);
         self.charges.fetch_add(batch.charges.len(), Ordering::Relaxed);
         let failed: Vec<Option<StoreError>> = {
@@ -55,7 +55,7 @@ impl<S: Store> Store for Fake<S> {
             .filter_map(|(charge, failed)| failed.is_none().then_some(*charge))
             .collect();
         let mut inner = Answers::new();
-        self.inner.charge(Batch { charges: &charges, ..batch }, &mut inner).await;
+        self.inner.charge(&Batch { charges: &charges, ..*batch }, &mut inner).await;
         let mut inner = inner.into_iter();
         answers.extend(failed.into_iter().map(|failed| match failed {
             Some(failed) => Err(failed),
@@ -91,7 +91,7 @@ impl<S: States> States for Fake<S> {
 pub struct Never;
 
 impl Store for Never {
-    async fn charge(&self, _batch: Batch<'_>, _answers: &mut Answers) {
+    async fn charge(&self, _batch: &Batch<'_>, _answers: &mut Answers) {
         std::future::pending().await
     }
 }
@@ -105,7 +105,7 @@ pub struct Gated<S> {
 }
 
 impl<S: Store> Store for Gated<S> {
-    async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+    async fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) {
         self.inner.charge(batch, answers).await;
         self.release.acquire().await.unwrap().forget();
     }

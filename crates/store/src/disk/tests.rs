@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -133,14 +134,18 @@ fn take_now<C: Clock>(store: &DiskStore<C>, key: &str, plan: &Arc<Plan>, hits: u
     let entries = [("key", key)];
     let key = Key { domain: "d", entries: &entries };
     let charge = Charge { key, plan, op: Op::Take(hits), hold: None, role: Role::Enforced };
-    try_charge(store, charge).is_some()
+    charge_now(store, charge).is_some()
 }
 
-/// Makes a charge at once; none if the store does not.
-fn try_charge<C: Clock>(store: &DiskStore<C>, charge: Charge<'_>) -> Option<Answer> {
+/// Makes a charge at once; none while the store loads.
+fn charge_now<C: Clock>(store: &DiskStore<C>, charge: Charge<'_>) -> Option<Answer> {
     let batch = Batch::new(std::slice::from_ref(&charge), Duration::ZERO);
     let mut answers = Answers::new();
-    store.try_charge(batch, &mut answers).then(|| answers.swap_remove(0))
+    store.is_ready().then(|| {
+        let charged = store.charge(&batch, &mut answers).now_or_never();
+        charged.expect("nothing to wait for");
+        answers.swap_remove(0)
+    })
 }
 
 async fn used(store: &Disk, domain: &str, key: &str, plan: &Arc<Plan>) -> u64 {
@@ -233,12 +238,12 @@ async fn charges_wait_until_everything_is_loaded() {
     let batch = |budget| Batch::new(std::slice::from_ref(&one), budget);
     assert!(!store.is_ready());
     let mut answers = Answers::new();
-    assert!(!store.try_charge(batch(NEVER), &mut answers));
-    store.charge(batch(Duration::from_millis(1)), &mut answers).await;
+    assert_eq!(store.charge(&batch(NEVER), &mut answers).now_or_never(), None);
+    store.charge(&batch(Duration::from_millis(1)), &mut answers).await;
     assert_eq!(answers[..], [Err(StoreError::Unavailable)]);
     let loading = async {
         let mut answers = Answers::new();
-        store.charge(batch(NEVER), &mut answers).await;
+        store.charge(&batch(NEVER), &mut answers).await;
         answers[0].as_ref().unwrap().allowed
     };
     let load = async { log.set_len(0).unwrap() };

@@ -16,7 +16,7 @@ const RETRY_AFTER: Micros = SECOND;
 
 impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
     #[cold]
-    pub(super) fn degrade(&self, batch: Batch<'_>, answers: &mut [Answer]) {
+    pub(super) fn degrade(&self, batch: &Batch<'_>, answers: &mut [Answer]) {
         let policy = batch.on_failure.unwrap_or(self.options.on_failure);
         let failures = || answers.iter().filter_map(|answer| answer.as_ref().err().copied());
         let failed = failures().inspect(|kind| self.counts.count(policy, *kind)).count() as u64;
@@ -29,13 +29,13 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
         }
         match policy {
             OnStoreFailure::Error => {}
-            OnStoreFailure::Allow => replace(&batch, answers, allow),
-            OnStoreFailure::Deny => replace(&batch, answers, deny),
+            OnStoreFailure::Allow => replace(batch, answers, allow),
+            OnStoreFailure::Deny => replace(batch, answers, deny),
             OnStoreFailure::Local => self.charge_locally(batch, answers),
         }
     }
 
-    fn charge_locally(&self, batch: Batch<'_>, answers: &mut [Answer]) {
+    fn charge_locally(&self, batch: &Batch<'_>, answers: &mut [Answer]) {
         let counts = self.local_counts();
         // What was charged elsewhere is neither undone nor settled here.
         for (charge, answer) in zip(batch.charges, &mut *answers) {
@@ -61,12 +61,12 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
             charge.role == Role::Quota && answer.as_ref().is_ok_and(|decision| decision.allowed)
         };
         let quota_passes = batch.quota_passes || zip(batch.charges, &*answers).any(allows_quota);
-        let local_batch = Batch { charges: &charges, quota_passes, ..batch };
+        let local_batch = Batch { charges: &charges, quota_passes, ..*batch };
         let mut local = Answers::new();
-        counts.charge_now(local_batch, &mut local);
+        counts.charge_now(&local_batch, &mut local);
 
         let mut local = zip(local.into_iter().flatten(), &shares);
-        replace(&batch, answers, |charge| {
+        replace(batch, answers, |charge| {
             let Some((mut decision, share)) = local.next() else { return deny(charge) };
             decision.source = Source::Degraded;
             if !decision.allowed {

@@ -153,13 +153,11 @@ impl LocalTable {
         if !repeats && !batch.charges.iter().any(|charge| self.may_lease(charge)) {
             return None;
         }
-        let is_one = batch.charges.len() == 1;
         Some(LookUp {
             table: self,
             sent: sent.at,
             repeats,
-            // Of several, what is served could not be returned if the store had to charge the others.
-            serves: !sent.together && (is_one || unserved != Unserved::Stays),
+            serves: !sent.together,
             unserved,
             charged: SmallVec::new(),
             waits: Waits::new(),
@@ -256,7 +254,6 @@ pub(super) type Waits = SmallVec<[(Fingerprint, oneshot::Receiver<()>); 1]>;
 /// What happens to a lease that does not serve a charge of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unserved {
-    Stays,
     /// The charge waits while others of the lease are in flight; otherwise the lease ends.
     Waits,
     Ends,
@@ -318,9 +315,6 @@ impl LookUp<'_> {
                 table.ask(key, lease, now, &mut self.due);
             }
             return Some(decision);
-        }
-        if self.unserved == Unserved::Stays {
-            return None;
         }
         if self.unserved == Unserved::Waits
             && let Some(answered) = lease.flights.wait(now, table.length)

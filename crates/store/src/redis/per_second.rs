@@ -34,7 +34,7 @@ impl RedisStore {
     pub(super) async fn charge_both(
         &self,
         second: &RedisStore,
-        batch: Batch<'_>,
+        batch: &Batch<'_>,
         answers: &mut Answers,
     ) {
         let seconds = batch.charges.iter().filter(|charge| is_second(charge)).count();
@@ -46,10 +46,12 @@ impl RedisStore {
         type Part<'a> = SmallVec<[Charge<'a>; 4]>;
         let (second_part, main_part): (Part<'_>, Part<'_>) =
             batch.charges.iter().copied().partition(is_second);
+        let [main_part, second_part] =
+            [&main_part, &second_part].map(|charges| Batch { charges, ..*batch });
         let (mut of_main, mut of_second) = (Answers::new(), Answers::new());
         tokio::join!(
-            self.charge_here(Batch { charges: &main_part, ..batch }, &mut of_main),
-            second.charge_here(Batch { charges: &second_part, ..batch }, &mut of_second),
+            self.charge_here(&main_part, &mut of_main),
+            second.charge_here(&second_part, &mut of_second),
         );
         batch.merge(is_second, of_second, of_main, answers);
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use tracing::Span;
 
@@ -107,13 +107,15 @@ impl Reply {
         let Some(place) = inner.answers.get_mut(index) else { return !inner.dropped };
         *place = answer;
         inner.missing = inner.missing.saturating_sub(1);
-        if inner.missing == 0
-            && let Some(waker) = inner.waker.take()
-        {
-            drop(inner);
-            waker.wake();
-        }
+        wake_if_complete(inner);
         true
+    }
+
+    /// Ends the wait for answers that have not come.
+    pub fn stop_waiting(&self) {
+        let mut inner = self.inner.lock();
+        inner.missing = 0;
+        wake_if_complete(inner);
     }
 
     /// Stops waiting because the request was dropped. Returns the answers so far, unless it had stopped waiting before.
@@ -141,6 +143,16 @@ impl Reply {
             self.end_trips(error.map(|error| format!("{error:?}")).as_deref());
         }
         answers
+    }
+}
+
+#[inline]
+fn wake_if_complete(mut inner: MutexGuard<'_, Inner>) {
+    if inner.missing == 0
+        && let Some(waker) = inner.waker.take()
+    {
+        drop(inner);
+        waker.wake();
     }
 }
 

@@ -83,7 +83,7 @@ async fn connected(options: Options) -> RedisStore {
 /// Makes one charge within a budget.
 async fn charge_within(store: &RedisStore, charge: Charge<'_>, budget: Duration) -> Answer {
     let mut answers = Answers::new();
-    store.charge(Batch::new(&[charge], budget), &mut answers).await;
+    store.charge(&Batch::new(&[charge], budget), &mut answers).await;
     answers.swap_remove(0)
 }
 

@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+
 use super::compare::{Response, Responses, Status, compare};
 use super::file::{DescriptorSpec, ResponseOptions, Step, Test, TestFile};
 use super::read::read;
@@ -196,10 +198,13 @@ impl<'r> Bench<'r> {
     fn decide(&self, request: &Request<'_>) -> Result<RequestDecision<'r>, RequestError> {
         self.limiter.store().answers().clear();
         // Holds are not released: in a test no caller disconnects.
-        let (budget, holds) = (Duration::from_secs(1), &mut Holds::default());
-        let (limiter, then) = (&self.limiter, RequestDecision::clone);
-        let decision = limiter.decide_now(Some(self.rules), request, budget, holds, then);
-        decision.unwrap_or(Err(RequestError::Store(StoreError::Unavailable)))
+        let (budget, mut holds) = (Duration::from_secs(1), Holds::default());
+        let deciding = self.limiter.decide(Some(self.rules), request, budget, &mut holds);
+        let decided = deciding.now_or_never();
+        if let Some(denied) = holds.denied() {
+            denied.release(self.limiter.store()).now_or_never();
+        }
+        decided.unwrap_or(Err(RequestError::Store(StoreError::Unavailable)))
     }
 
     fn response(&self, request: &Request<'_>, decision: &RequestDecision<'_>) -> Response {

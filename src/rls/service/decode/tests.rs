@@ -40,8 +40,8 @@ struct BytesEntry {
 
 /// Decodes a request into prost's message.
 fn as_message(bytes: &[u8]) -> Result<RateLimitRequest, DecodeError> {
-    let mut texts = Vec::new();
-    let view = RequestView::decode(bytes, usize::MAX, &mut texts)?;
+    let (mut texts, mut view) = (Vec::new(), RequestView::default());
+    view.decode(bytes, usize::MAX, &mut texts)?;
     let mut descriptors = Descriptors::new();
     let request = view.request(&mut descriptors);
     let entry = |(key, value): &Entry<'_>| BytesEntry {
@@ -204,8 +204,8 @@ fn descriptors_beyond_the_maximum_are_only_counted() {
     for (field, entries) in [(&[0x12, 0][..], 0), (&entry, 1)] {
         let message = field.repeat(100_000);
         for (max, kept) in [(0, 0), (3, 3), (256, 256), (100_000, 100_000)] {
-            let mut texts = Vec::new();
-            let view = RequestView::decode(&message, max, &mut texts).unwrap();
+            let (mut texts, mut view) = (Vec::new(), RequestView::default());
+            view.decode(&message, max, &mut texts).unwrap();
             assert_eq!((view.descriptors.len(), view.beyond), (kept, 100_000 - kept));
             assert_eq!(view.entries.len(), entries * kept);
             assert!(view.descriptors.capacity() <= (2 * max).max(4));
@@ -214,8 +214,8 @@ fn descriptors_beyond_the_maximum_are_only_counted() {
         }
         // Errors in them are reported all the same.
         let wrong = [message.as_slice(), &[0x12]].concat();
-        let mut texts = Vec::new();
-        assert_eq!(RequestView::decode(&wrong, 3, &mut texts).unwrap_err(), TRUNCATED);
+        let (mut texts, mut view) = (Vec::new(), RequestView::default());
+        assert_eq!(view.decode(&wrong, 3, &mut texts), Err(TRUNCATED));
     }
 }
 
@@ -226,8 +226,8 @@ fn entries_take_at_most_sixteen_times_the_memory_of_their_message() {
     let entries = [0x0a, 0].repeat(1 << 18);
     prost::encoding::encode_varint(entries.len() as u64, &mut message);
     message.extend(entries);
-    let mut texts = Vec::new();
-    let view = RequestView::decode(&message, 256, &mut texts).unwrap();
+    let (mut texts, mut view) = (Vec::new(), RequestView::default());
+    view.decode(&message, 256, &mut texts).unwrap();
     assert_eq!(view.entries.len(), 1 << 18);
     assert!(view.entries.capacity() * size_of::<Entry<'_>>() <= 16 * message.len());
     assert_eq!(view.text_bytes, 0);
@@ -245,7 +245,8 @@ fn texts_of_bytes_take_a_bounded_multiple_of_their_message() {
     let long = RateLimitRequest { descriptors: vec![descriptor], ..domain_and_key };
     for message in [many, long] {
         let (message, mut texts) = (message.encode_to_vec(), Vec::new());
-        let view = RequestView::decode(&message, 256, &mut texts).unwrap();
+        let mut view = RequestView::default();
+        view.decode(&message, 256, &mut texts).unwrap();
         assert!(view.heap_bytes() <= 24 * message.len());
         let held = view.text_bytes;
         drop(view);

@@ -35,7 +35,7 @@ fn make(store: &Disk, plan: &Arc<Plan>, key: &str, id: &str, op: ReservationOp) 
     let key = Key { domain: "d", entries: &entries };
     let op = Op::Reservation(op);
     let charge = Charge { key, plan, op, hold: Some(id), role: Role::Enforced };
-    try_charge(store, charge).expect("an answer now").unwrap()
+    charge_now(store, charge).expect("an answer now").unwrap()
 }
 
 /// The hits that ids have reserved.

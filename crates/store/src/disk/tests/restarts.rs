@@ -41,7 +41,7 @@ impl Restarting {
 }
 
 impl Store for Restarting {
-    async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+    async fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) {
         self.store().charge(batch, answers).await;
     }
 }

@@ -54,7 +54,7 @@ async fn conforms() {
     conformance::counts_each_key_separately(&store).await;
     conformance::looks_and_refunds(&store).await;
     conformance::charges_all_or_none(&store).await;
-    conformance::charges_now_or_not_at_all(&store).await;
+    conformance::adds_its_answers(&store).await;
     conformance::reservations::conforms(&store, &clock).await;
 }
 
@@ -131,7 +131,7 @@ async fn a_denial_is_repeated_until_its_wait_is_over_to_the_microsecond() {
 }
 
 #[tokio::test]
-async fn a_known_denial_is_answered_now_and_nothing_else_is() {
+async fn only_known_denials_need_no_store() {
     let ([store, _], _) = replicas(MAX);
     let plan = quiet(1, Unit::Hour);
     let (a, b) = ([("key", "a")], [("key", "b")]);
@@ -142,25 +142,21 @@ async fn a_known_denial_is_answered_now_and_nothing_else_is() {
         hold: None,
         role: Role::Enforced,
     };
-    let try_charge = |charges: &[Charge<'_>], together| {
-        let batch = Batch { together, ..Batch::new(charges, MAX) };
-        let mut answers = Answers::new();
-        store.try_charge(batch, &mut answers).then_some(answers)
+    let sources = async |charges: &[Charge<'_>], together| {
+        let decisions = conformance::charge(&store, charges, together).await;
+        let sources = decisions.iter().map(|decision| decision.source).collect::<Vec<_>>();
+        (sources, store.inner().asked())
     };
-    assert!(!store.is_immediate());
-    assert_eq!(try_charge(&[of(&a)], false), None);
     take(&store, "d", "a", &plan, 2).await;
     store.inner().asked();
-    assert_eq!(try_charge(&[of(&a)], false), None, "other hits were denied");
-    take(&store, "d", "a", &plan, 1).await;
+    let of_store = vec![Source::Store];
+    assert_eq!(sources(&[of(&a)], false).await, (of_store.clone(), 1), "other hits were denied");
     take(&store, "d", "a", &plan, 1).await;
     store.inner().asked();
-    let answers = try_charge(&[of(&a), of(&a)], false).unwrap();
-    let sources = answers.iter().map(|answer| answer.as_ref().unwrap().source).collect::<Vec<_>>();
-    assert_eq!(sources, [Source::DeniedLocally; 2]);
-    assert_eq!(try_charge(&[of(&a), of(&b)], false), None, "b is not known");
-    assert_eq!(try_charge(&[of(&a)], true), None, "together always goes to the store");
-    assert_eq!(store.inner().asked(), 0);
+    let known = Source::DeniedLocally;
+    assert_eq!(sources(&[of(&a), of(&a)], false).await, (vec![known; 2], 0));
+    assert_eq!(sources(&[of(&a), of(&b)], false).await, (vec![known, Source::Store], 1));
+    assert_eq!(sources(&[of(&a)], true).await, (of_store, 1), "together always goes to the store");
 }
 
 #[tokio::test]

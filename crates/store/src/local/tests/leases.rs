@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -116,7 +116,7 @@ impl Shared {
 }
 
 impl Store for Shared {
-    async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+    async fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) {
         self.make_all(Some(self.thread()));
         answers.extend(batch.charges.iter().map(|charge| Ok(self.charge_one(charge).1)));
     }
@@ -215,7 +215,7 @@ fn charge_with(
     let mut answers = Answers::new();
     RUNTIME.with(|runtime| {
         runtime.block_on(async {
-            let mut charging = pin!(store.charge(batch, &mut answers));
+            let mut charging = pin!(store.charge(&batch, &mut answers));
             let first = poll_fn(|context| Poll::Ready(charging.as_mut().poll(context))).await;
             if first.is_pending() {
                 answer();

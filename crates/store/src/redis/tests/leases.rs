@@ -180,7 +180,7 @@ async fn one(store: &impl Store, charge: Charge<'_>) -> Decision {
     let mut answers = Answers::new();
     let charges = [charge];
     let batch = Batch::new(&charges, Duration::from_secs(10));
-    store.charge(batch, &mut answers).await;
+    store.charge(&batch, &mut answers).await;
     answers.pop().unwrap().unwrap()
 }
 

@@ -73,7 +73,7 @@ fn a_call_that_the_new_node_cannot_make_yet_is_retried_there() {
         let charges = [of(&day), of(&hour)];
         let mut answers = Answers::new();
         let batch = Batch { together: true, ..Batch::new(&charges, Duration::from_secs(10)) };
-        store.charge(batch, &mut answers).await;
+        store.charge(&batch, &mut answers).await;
         assert_eq!(&answers[..], [Err(StoreError::Unavailable), Err(StoreError::Unavailable)]);
         let [from, to] = &cluster.masters[..] else { unreachable!() };
         assert_eq!((errors(from, "ASK"), errors(from, "TRYAGAIN")), (1, 0));

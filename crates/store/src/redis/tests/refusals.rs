@@ -92,7 +92,7 @@ async fn charge_all(store: &RedisStore, plan: &Arc<Plan>) -> Vec<Answer> {
         for charges in &batches {
             let mut answers = Answers::new();
             let batch = Batch { together, ..Batch::new(charges, PATIENCE) };
-            store.charge(batch, &mut answers).await;
+            store.charge(&batch, &mut answers).await;
             all.extend(answers);
         }
     }

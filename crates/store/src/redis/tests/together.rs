@@ -14,7 +14,7 @@ async fn together(
     let mut answers = Answers::new();
     let budget = Duration::from_secs(10);
     let batch = Batch { together: true, on_failure, ..Batch::new(charges, budget) };
-    store.charge(batch, &mut answers).await;
+    store.charge(&batch, &mut answers).await;
     answers
 }
 

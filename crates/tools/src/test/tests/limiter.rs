@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use proptest::prelude::*;
 
 use super::{RULES, run_steps};
@@ -103,11 +104,10 @@ fn steps(all: &[Sent]) -> Vec<String> {
                 clock.advance(sent.every_ms * 1_000);
             }
             let (budget, holds) = (Duration::from_millis(8), &mut Holds::default());
-            let decided = limiter.decide_now(Some(&rules), &request, budget, holds, |decision| {
-                ok += u32::from(!decision.over_limit);
-                last = statuses(decision);
-            });
-            decided.unwrap().unwrap();
+            let decided = limiter.decide(Some(&rules), &request, budget, holds).now_or_never();
+            let decision = decided.unwrap().unwrap();
+            ok += u32::from(!decision.over_limit);
+            last = statuses(&decision);
         }
         let shown: Vec<String> = std::iter::zip(&entries, &sent.descriptors)
             .map(|([(key, value)], (_, _, refund))| match refund {

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use futures_util::FutureExt;
 use tokio::sync::watch;
 use tokio::time;
 
@@ -33,12 +34,8 @@ struct FakeStore {
 }
 
 impl Store for FakeStore {
-    async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+    async fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) {
         self.inner.charge(batch, answers).await;
-    }
-
-    fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
-        self.inner.try_charge(batch, answers)
     }
 }
 
@@ -120,7 +117,7 @@ impl Bench {
         let request = Request { domain: "d", descriptors: &descriptors, ..Request::default() };
         let (rules, budget) = (rules.load(), Duration::from_secs(1));
         let (rules, holds) = (rules.as_deref(), &mut Holds::default());
-        let decided = limiter.decide_now(rules, &request, budget, holds, |_| ());
+        let decided = limiter.decide(rules, &request, budget, holds).now_or_never();
         assert!(decided.is_some());
     }
 

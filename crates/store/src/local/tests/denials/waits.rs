@@ -40,7 +40,7 @@ struct Far {
 }
 
 impl Store for Far {
-    async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+    async fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) {
         self.clock.advance(self.way);
         self.store.charge(batch, answers).await;
         self.clock.advance(self.way);

@@ -98,7 +98,7 @@ fn charges_of_other_keys_do_not_wait() {
     RUNTIME.with(|runtime| {
         runtime.block_on(async {
             let batch = Batch::new(&charges, Duration::from_secs(1));
-            let mut charging = pin!(replica.charge(batch, &mut answers));
+            let mut charging = pin!(replica.charge(&batch, &mut answers));
             assert!(poll_fn(|it| Poll::Ready(charging.as_mut().poll(it))).await.is_pending());
             let b_used = shared.charge_one(&Charge { op: Op::Take(0), ..charges[0] }).1.used_before;
             assert_eq!(b_used, 2);
