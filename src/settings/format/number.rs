@@ -54,6 +54,7 @@ mod tests {
         assert_eq!(Int::<u32, 1, 10>::parse("10"), Some(10));
         assert_eq!(Int::<u32, 1, 10>::parse("0"), None);
         assert_eq!(Int::<u32, 1, 10>::parse("11"), None);
-        assert_eq!(Bytes::<u32>::parse("8GiB"), Some(u32::MAX));
+        assert_eq!(Bytes::<u64>::parse("8GiB"), Some(8 << 30));
+        assert_eq!(Bytes::<u32>::parse("8GiB"), None, "too large for the type");
     }
 }
