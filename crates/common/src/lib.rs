@@ -27,7 +27,6 @@ pub mod random;
 pub mod rate;
 pub mod regular;
 pub mod secret;
-pub mod settled_files;
 pub mod spans;
 pub mod suggest;
 pub mod threads;
