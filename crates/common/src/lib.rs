@@ -24,7 +24,6 @@ mod named_enum;
 pub mod network;
 pub mod number;
 pub mod random;
-pub mod rate;
 pub mod regular;
 pub mod secret;
 pub mod spans;

@@ -8,9 +8,9 @@ use super::pattern::{Pattern, network};
 use super::time;
 use weir_common::entry::{Entry, OwnedEntry};
 use weir_common::glob::Glob;
-use weir_common::rate::Rate;
 use weir_common::value;
 use weir_limit::Micros;
+use weir_rules::rate::Rate;
 
 /// A decision of an operator about the descriptors that contain its entries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
