@@ -7,8 +7,8 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use super::control::{Action, Control, LimitChange, MAX_COMPARED};
 use super::error::PlanError;
-use super::{Action, Control, LimitChange, MAX_COMPARED};
 use weir_common::entry::Entry;
 use weir_limit::{Limit, Numbers, Plan};
 use weir_rules::rate::Rate;
