@@ -19,7 +19,7 @@ use super::file::ControlFile;
 use super::set::ControlSet;
 use super::share::{FirstRead, Sharing};
 use super::snapshot::ActiveRules;
-use weir_common::threads::run_blocking_or_return;
+use weir_common::threads::run_blocking_or_here;
 use weir_common::throttle::Throttle;
 use weir_limit::Micros;
 use weir_store::{SharedTable, TableError};
@@ -337,11 +337,5 @@ async fn in_background<T: Send + 'static>(
     count: usize,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
-    if count <= MAX_INLINE {
-        return Some(work());
-    }
-    match run_blocking_or_return(work).await {
-        Ok(done) => done.ok(),
-        Err(work) => Some(work()),
-    }
+    if count <= MAX_INLINE { Some(work()) } else { run_blocking_or_here(work).await }
 }

@@ -10,7 +10,6 @@
 use std::collections::HashMap;
 use std::future::pending;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -52,20 +51,11 @@ pub enum NotShared {
 
 type Read = Result<Arc<Others>, NotShared>;
 
-/// Whether lists are written.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-enum State {
-    Starting = 0,
-    Written,
-    Refused,
-}
-
 /// What is known about the lists of other replicas.
 #[derive(Debug, Default)]
 pub(super) struct Share {
-    /// A [`State`].
-    state: AtomicU8,
+    /// Whether lists are written; none before the first are.
+    written: parking_lot::Mutex<Option<Result<(), NotShared>>>,
     /// What was read last, and when.
     read: Mutex<Option<(Instant, Read)>>,
 }
@@ -113,14 +103,6 @@ struct SharedList {
 }
 
 impl Share {
-    fn is(&self, state: State) -> bool {
-        self.state.load(Ordering::Relaxed) == state as u8
-    }
-
-    fn set(&self, state: State) {
-        self.state.store(state as u8, Ordering::Relaxed);
-    }
-
     /// Writes a secret, and the lists with it, once a second. Never ends.
     pub async fn publish(
         &self,
@@ -137,7 +119,7 @@ impl Share {
             let Ok((secret, text)) = run_blocking(text.clone()).await else { continue };
             let error = match texts.publish(&secret, &text).await {
                 Ok(shared) if shared == secret => {
-                    self.set(State::Written);
+                    *self.written.lock() = Some(Ok(()));
                     continue;
                 }
                 // The next text is made with it.
@@ -146,7 +128,7 @@ impl Share {
                 Err(ReplicaTextError::Store(_)) => continue,
                 Err(ReplicaTextError::Refused(error)) => error,
             };
-            self.set(State::Refused);
+            *self.written.lock() = Some(Err(NotShared::Refused));
             tracing::warn!(error, "top keys are not shared any more: redis refuses the commands");
             return pending().await;
         }
@@ -154,12 +136,7 @@ impl Share {
 
     /// Returns the lists of other replicas, which are up to a second old.
     pub async fn others(&self, texts: &dyn ReplicaTexts) -> Read {
-        if self.is(State::Refused) {
-            return Err(NotShared::Refused);
-        }
-        if self.is(State::Starting) {
-            return Err(NotShared::NotYet);
-        }
+        self.written.lock().clone().unwrap_or(Err(NotShared::NotYet))?;
         // Concurrent callers wait for one answer.
         let mut last = self.read.lock().await;
         if let Some((at, read)) = &*last
@@ -262,13 +239,10 @@ impl Shared {
 
 impl SharedKey {
     fn of(row: &TopRow) -> SharedKey {
+        let entries = row.entries.iter().map(|entry| (entry.key.clone(), entry.value.clone()));
         SharedKey {
             domain: row.domain.clone(),
-            entries: row
-                .entries
-                .iter()
-                .map(|entry| (entry.key.clone(), entry.value.clone()))
-                .collect(),
+            entries: entries.collect(),
             rule: row.rule.clone().unwrap_or_default(),
             tag: row.tag.clone(),
         }

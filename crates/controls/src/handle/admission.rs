@@ -31,7 +31,7 @@ impl Controls {
         check_id(&id)?;
         let rules = self.active.rules_by_key();
         let now = self.now();
-        let (mut control, matches) = self.with_end(draft.into_control(id, now), expiry, &rules);
+        let (mut control, matches) = with_end(draft.into_control(id, now), expiry, &rules);
         let effects = check(&control, &matches, now, options.force)?;
         let mut warnings = names_unknown_to(rules.rules.clone(), &control).await;
         warnings.extend(not_networks(&control));
@@ -67,25 +67,6 @@ impl Controls {
         Ok(Written { control, shared, kept, not_kept_because, rules: matches.rules, warnings })
     }
 
-    /// Gives a new control its end. Returns which rules it matches, too.
-    fn with_end(
-        &self,
-        mut control: Control,
-        expiry: Expiry,
-        rules: &RulesByKey,
-    ) -> (Control, RuleMatches) {
-        let matches = match_rules(&control, rules);
-        let at = control.at;
-        let after = |time: Micros| Some(at.saturating_add(time));
-        control.until = match expiry {
-            Expiry::For(time) => after(Micros::try_from(time.as_micros()).unwrap_or(Micros::MAX)),
-            Expiry::Until(until) => Some(until),
-            Expiry::Default if control.action == Action::Block => after(matches.default_block),
-            Expiry::Default | Expiry::Forever => None,
-        };
-        (control, matches)
-    }
-
     async fn check_room(&self, control: &Control, others: usize) -> Result<(), ControlError> {
         let max = self.options.max;
         if others >= max {
@@ -113,6 +94,20 @@ impl Controls {
         let help = "delete some controls of the action `limit`, or name more entries";
         Err(ControlError::new(ErrorKind::TooMany, error, help))
     }
+}
+
+/// Gives a new control its end. Returns which rules it matches, too.
+fn with_end(mut control: Control, expiry: Expiry, rules: &RulesByKey) -> (Control, RuleMatches) {
+    let matches = match_rules(&control, rules);
+    let at = control.at;
+    let after = |time: Micros| Some(at.saturating_add(time));
+    control.until = match expiry {
+        Expiry::For(time) => after(Micros::try_from(time.as_micros()).unwrap_or(Micros::MAX)),
+        Expiry::Until(until) => Some(until),
+        Expiry::Default if control.action == Action::Block => after(matches.default_block),
+        Expiry::Default | Expiry::Forever => None,
+    };
+    (control, matches)
 }
 
 /// The most other controls that warnings name.
