@@ -34,7 +34,7 @@ use crate::rule_sources::loader::Loader;
 use crate::rule_sources::watch::QUIET_TIME;
 use crate::settings::Settings;
 use crate::{COMMIT, VERSION};
-use weir_common::client_tls::ClientCertificates;
+use weir_client::tls::ClientCertificates;
 use weir_common::clock::SystemClock;
 use weir_common::error::SetupError;
 use weir_common::threads::Failures;

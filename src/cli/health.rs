@@ -10,7 +10,7 @@ use clap::Args;
 use http::{Method, StatusCode};
 
 use crate::settings::{Inputs, Settings};
-use weir_common::http_client::Target;
+use weir_client::http::Target;
 use weir_tools::http_client::{self, Answer, Call, TlsFiles, parse_timeout};
 use weir_tools::print::on_stderr;
 use weir_tools::{environment, path_of_server};

@@ -29,9 +29,9 @@ use lists::ListsOfSets;
 use metrics::LoadMetrics;
 use overlay::OverlayState;
 use reload::MAX_WAITING;
-use weir_common::settled_files::Unsettled;
 use weir_common::throttle::Throttle;
 use weir_rules::source::RuleFile;
+use weir_rules::source::settled_files::Unsettled;
 use weir_rules::xds::Resource;
 use weir_rules::{
     Document, Loaded, Options, Problem, Problems, RuleSet, Severity, compare, truncated,

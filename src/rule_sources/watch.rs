@@ -24,9 +24,9 @@ use files::{ReadFiles, WatchedFiles};
 use weir_common::bounded_work::BoundedWork;
 use weir_common::file_reads::BLOCKED_AFTER;
 use weir_common::metrics::{Counter, MetricFamily, MetricSink, MetricSource};
-use weir_common::settled_files::Unsettled;
 use weir_common::threads::run_blocking;
 use weir_common::throttle::Throttle;
+use weir_rules::source::settled_files::Unsettled;
 use weir_rules::source::{FileKind, Selection};
 use weir_rules::{Problem, WatchedLists};
 

@@ -28,7 +28,7 @@ use backoff::Backoff;
 use exchange::{Acknowledgement, Exchange, Outcome};
 use report::Report;
 use weir_api::grpc_client;
-use weir_common::client_tls::ClientCertificates;
+use weir_client::tls::ClientCertificates;
 use weir_common::error::{SetupError, with_causes};
 use weir_common::secret::SecretUrl;
 use weir_common::threads;

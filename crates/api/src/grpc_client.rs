@@ -8,9 +8,9 @@ use rustls_pki_types::ServerName;
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint, Error, Identity};
 use tower::service_fn;
 
-use weir_common::client_tls::{ClientPem, ServerVerifier};
+use weir_client::http::resolve;
+use weir_client::tls::{ClientPem, ServerVerifier};
 use weir_common::error::with_causes;
-use weir_common::http_client::resolve;
 
 /// Why a server cannot be verified.
 #[derive(Debug)]

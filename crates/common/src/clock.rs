@@ -7,7 +7,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::time::ClockId;
 use tokio::time::MissedTickBehavior;
-use weir_limit::{Micros, SECOND};
+
+/// Microseconds, as limits count them.
+type Micros = u64;
+
+const SECOND: Micros = 1_000_000;
 
 /// How often [`SystemClock`] is compared with the wall clock.
 const COMPARE_EVERY: Duration = Duration::from_secs(1);

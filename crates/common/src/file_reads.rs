@@ -42,7 +42,7 @@ impl FileReads {
 
     /// Reads regular files, and waits until all are read or none ends for `wait`. Returns for each, in their order,
     /// what was read, or since when it has been read.
-    pub(crate) fn read_all(
+    pub fn read_all(
         &self,
         paths: &[PathBuf],
         wait: Duration,

@@ -1,4 +1,4 @@
-//! What all packages of weir share: clocks, metrics, logging, threads, small formats of texts. Knows no rule or store.
+//! What all packages of weir share: clocks, metrics, logging, threads, small formats of texts. Knows no other package.
 
 #![deny(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
@@ -6,8 +6,6 @@
 
 pub mod allocator;
 pub mod bounded_work;
-#[cfg(feature = "tls")]
-pub mod client_tls;
 pub mod clock;
 pub mod descriptor;
 pub mod duration;
@@ -17,17 +15,13 @@ pub mod escape;
 pub mod failure;
 pub mod file_reads;
 pub mod glob;
-#[cfg(feature = "http-client")]
-pub mod http_client;
 pub mod metrics;
 mod named_enum;
 pub mod network;
 pub mod number;
 pub mod random;
-pub mod rate;
 pub mod regular;
 pub mod secret;
-pub mod settled_files;
 pub mod spans;
 pub mod suggest;
 pub mod threads;

@@ -7,11 +7,11 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use super::control::{Action, Control, LimitChange, MAX_COMPARED};
 use super::error::PlanError;
-use super::{Action, Control, LimitChange, MAX_COMPARED};
 use weir_common::entry::Entry;
-use weir_common::rate::Rate;
 use weir_limit::{Limit, Numbers, Plan};
+use weir_rules::rate::Rate;
 
 /// The changes by a control and by those that match the same and outlast it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use super::changes::changed_limit;
+use super::control::{Action, Control};
 use super::error::PlanError;
 use super::index::{Index, Row};
 use super::plans::RulesByKey;
-use super::{Action, Control, ControlClock};
+use super::time::ControlClock;
 use weir_common::entry::Entry;
 use weir_limit::{Micros, Plan, SECOND};
 use weir_rules::Rule;

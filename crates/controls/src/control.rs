@@ -8,9 +8,14 @@ use super::pattern::{Pattern, network};
 use super::time;
 use weir_common::entry::{Entry, OwnedEntry};
 use weir_common::glob::Glob;
-use weir_common::rate::Rate;
 use weir_common::value;
 use weir_limit::Micros;
+use weir_rules::rate::Rate;
+
+pub(crate) const MAX_CONTROLS: usize = 10_000;
+
+/// The most controls that are compared with a descriptor one by one: without an exact value, or with a shared one.
+pub(crate) const MAX_COMPARED: usize = 100;
 
 /// A decision of an operator about the descriptors that contain its entries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! Why a control is rejected, and why a rule keeps its limits.
 
-use weir_common::rate::{Per, Rate};
 use weir_limit::NumbersError;
+use weir_rules::rate::{Per, Rate};
 
 /// Why a control is rejected, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

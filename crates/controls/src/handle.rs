@@ -13,19 +13,15 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
-use self::admission::{check, effects_on_others, not_networks, unknown_names};
-use super::compiled::{RuleMatches, match_rules};
+use super::control::{Control, MAX_CONTROLS};
 use super::error::{ControlError, ErrorKind};
 use super::file::ControlFile;
-use super::plans::RulesByKey;
-use super::request::check_id;
 use super::set::ControlSet;
 use super::share::{FirstRead, Sharing};
-use super::{Action, ActiveRules, Control, Draft, Expiry, MAX_CONTROLS};
-use weir_common::threads::run_blocking_or_return;
+use super::snapshot::ActiveRules;
+use weir_common::threads::run_blocking_or_here;
 use weir_common::throttle::Throttle;
 use weir_limit::Micros;
-use weir_rules::RuleSet;
 use weir_store::{SharedTable, TableError};
 
 /// How long a change waits to be shared before it is answered.
@@ -195,54 +191,6 @@ impl Controls {
         (!control.is_expired(self.now())).then_some(control)
     }
 
-    /// Puts a control, in place of one of its id. Without an id it gets one of its action and of what it matches.
-    pub async fn put(
-        &self,
-        id: Option<&str>,
-        draft: Draft,
-        options: PutOptions,
-    ) -> Result<Written, ControlError> {
-        let expiry = draft.check()?;
-        let id = id.map_or_else(|| draft.default_id(), str::to_owned);
-        check_id(&id)?;
-        let rules = self.active.rules_by_key();
-        let now = self.now();
-        let (mut control, matches) = self.with_end(draft.into_control(id, now), expiry, &rules);
-        let effects = check(&control, &matches, now, options.force)?;
-        let mut warnings = names_unknown_to(rules.rules.clone(), &control).await;
-        warnings.extend(not_networks(&control));
-        warnings.extend(effects);
-        self.drop_expired().await;
-        let putting = self.putting.lock().await;
-        let others = self.set.lock().count_but(&control.id);
-        self.check_room(&control, others).await?;
-        {
-            let mut set = self.set.lock();
-            control.at = set.time_of(&control.id, now);
-            let next = self.active.next_controls();
-            warnings.extend(effects_on_others(&set, &next.limits, &control));
-            drop(next);
-            if !options.dry_run {
-                set.begin_change(&control.id);
-                set.put(Arc::new(control.clone()), self.options.is_shared);
-            }
-        }
-        if !options.dry_run {
-            // The next one is checked beside this one.
-            self.activate().await;
-        }
-        drop(putting);
-        let (shared, kept) = match options.dry_run {
-            true => {
-                let shared = self.would_share();
-                (shared, shared || self.options.file.is_some() && self.unkept().is_none())
-            }
-            false => self.share_and_keep(&control.id).await,
-        };
-        let not_kept_because = self.not_kept_because(kept);
-        Ok(Written { control, shared, kept, not_kept_because, rules: matches.rules, warnings })
-    }
-
     /// Deletes a control.
     pub async fn delete(&self, id: &str) -> Result<Written, ControlError> {
         self.drop_expired().await;
@@ -263,25 +211,6 @@ impl Controls {
         let (control, not_kept_because) = ((*control).clone(), self.not_kept_because(kept));
         let (rules, warnings) = Default::default();
         Ok(Written { control, shared, kept, not_kept_because, rules, warnings })
-    }
-
-    /// Gives a new control its end. Returns which rules it matches, too.
-    fn with_end(
-        &self,
-        mut control: Control,
-        expiry: Expiry,
-        rules: &RulesByKey,
-    ) -> (Control, RuleMatches) {
-        let matches = match_rules(&control, rules);
-        let at = control.at;
-        let after = |time: Micros| Some(at.saturating_add(time));
-        control.until = match expiry {
-            Expiry::For(time) => after(Micros::try_from(time.as_micros()).unwrap_or(Micros::MAX)),
-            Expiry::Until(until) => Some(until),
-            Expiry::Default if control.action == Action::Block => after(matches.default_block),
-            Expiry::Default | Expiry::Forever => None,
-        };
-        (control, matches)
     }
 
     fn would_share(&self) -> bool {
@@ -408,18 +337,5 @@ async fn in_background<T: Send + 'static>(
     count: usize,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
-    if count <= MAX_INLINE {
-        return Some(work());
-    }
-    match run_blocking_or_return(work).await {
-        Ok(done) => done.ok(),
-        Err(work) => Some(work()),
-    }
-}
-
-async fn names_unknown_to(rules: Arc<RuleSet>, control: &Control) -> Vec<String> {
-    let (compared, control) = (rules.rules().count(), control.clone());
-    let warnings = in_background(compared, move || unknown_names(&control, &rules)).await;
-    // Nothing: it panicked.
-    warnings.unwrap_or_default()
+    if count <= MAX_INLINE { Some(work()) } else { run_blocking_or_here(work).await }
 }

@@ -18,7 +18,7 @@ use hashbrown::DefaultHashBuilder;
 use rpds::HashTrieMapSync;
 
 use self::row::places;
-use super::Control;
+use super::control::Control;
 use super::pattern::Pattern;
 use weir_common::entry::Entry;
 use weir_common::network::Network;

@@ -44,11 +44,3 @@ pub use request::Expiry;
 pub use share::FirstRead;
 pub use snapshot::{ActiveRules, ActiveView, Snapshot};
 pub use time::{ControlClock, text as time_text};
-
-pub(crate) const MAX_CONTROLS: usize = 10_000;
-
-/// The most tombstones: as many as there can be controls to delete.
-const MAX_TOMBSTONES: usize = MAX_CONTROLS;
-
-/// The most controls that are compared with a descriptor one by one: without an exact value, or with a shared one.
-const MAX_COMPARED: usize = 100;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::Control;
 use super::changes::{age, changes_of, match_of};
+use super::control::Control;
 use super::error::PlanError;
 use super::index::{Index, Place, Row};
 use super::plans::{Plans, RulesByKey};

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::Controls;
+use super::handle::Controls;
 use weir_common::metrics::{MetricFamily, MetricSink, MetricSource, SampleValue};
 
 const CONTROLS: MetricFamily =

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::Control;
 use super::changes::Changes;
+use super::control::Control;
 use super::error::PlanError;
 use super::pattern::Pattern;
 use weir_common::entry::Entry;

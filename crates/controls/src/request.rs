@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use super::control::{Action, Draft, LimitChange};
 use super::error::ControlError;
-use super::{Action, Draft, LimitChange, time};
+use super::time;
 use weir_common::duration::read_duration;
 use weir_common::suggest::nearest;
 use weir_common::value;

@@ -9,9 +9,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Control, MAX_COMPARED, MAX_CONTROLS, MAX_TOMBSTONES, time};
+use super::control::{Control, MAX_COMPARED, MAX_CONTROLS};
+use super::time;
 use weir_limit::{Micros, SECOND};
 use weir_store::{RowChange, TableRow};
+
+/// The most tombstones: as many as there can be controls to delete.
+pub(super) const MAX_TOMBSTONES: usize = MAX_CONTROLS;
 
 /// How long a tombstone is kept, whenever the control would have ended: another replica may have an
 /// older one of the same id that expires later.

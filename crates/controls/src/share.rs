@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::ControlClock;
 use super::set::{ControlSet, Merged};
+use super::time::ControlClock;
 use weir_common::throttle::Throttle;
 use weir_store::{SharedTable, TableError, TableWritten};
 

@@ -7,11 +7,13 @@ use std::time::Duration;
 use arc_swap::{ArcSwapOption, Guard};
 use parking_lot::{Mutex, MutexGuard};
 
+use super::compiled::CompiledControls;
+use super::control::{Action, Control};
 use super::error::PlanError;
 use super::index::{Index, Row};
 use super::limits::LimitControls;
 use super::plans::{ChangedPlans, RulesByKey};
-use super::{Action, CompiledControls, Control, ControlClock};
+use super::time::ControlClock;
 use weir_common::metrics::{MetricSink, MetricSource};
 use weir_rules::RuleSet;
 

@@ -15,7 +15,8 @@ mod sharing;
 use std::iter::empty;
 use std::sync::Arc;
 
-use super::set::Row;
+use super::control::{MAX_COMPARED, MAX_CONTROLS};
+use super::set::{MAX_TOMBSTONES, Row};
 use super::*;
 use weir_common::clock::ManualClock;
 use weir_common::entry::OwnedEntry;

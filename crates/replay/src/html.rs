@@ -18,7 +18,7 @@ use weir_common::random::random_bytes;
 
 const START: &str = concat!(
     include_str!("html/head.html"),
-    include_str!("../../common/src/page/style.css"),
+    include_str!("html/style.css"),
     include_str!("html/page.css"),
     include_str!("html/body.html"),
     "<script type=\"application/json\" id=\"data\">",
@@ -26,8 +26,8 @@ const START: &str = concat!(
 
 const END: &str = concat!(
     "</script>\n<script type=\"module\" nonce=\"{nonce}\">\n",
-    include_str!("../../common/src/page/elements.js"),
-    include_str!("../../common/src/page/plot.js"),
+    include_str!("html/elements.js"),
+    include_str!("html/plot.js"),
     include_str!("html/report.js"),
     "</script>\n</body></html>\n",
 );

@@ -7,10 +7,10 @@ use crate::model::keys::limits::{Parameter, ParameterValue, parameters};
 use crate::model::reserve::Reserve;
 use crate::model::rule::{Metadata, Rule};
 use crate::model::value_set::{Group, MatchKind};
+use crate::rate::Rate;
 use crate::syntax::position::Origin;
 use crate::{Domain, RuleSet};
 use weir_common::entry::OwnedEntry;
-use weir_common::rate::Rate;
 use weir_limit::{Algorithm, AlgorithmKind, FixedWindow, Limit, SECOND};
 
 /// A rule as the debug pages, `/v1` and `weir check` show it, with the names of rule files.

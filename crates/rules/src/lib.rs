@@ -19,6 +19,7 @@ mod matcher;
 mod metrics;
 mod model;
 mod overlay;
+pub mod rate;
 mod read;
 mod schema;
 pub mod source;

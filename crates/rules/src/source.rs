@@ -2,6 +2,7 @@
 
 pub(crate) mod lists;
 pub(crate) mod manifest;
+pub mod settled_files;
 pub mod xds;
 
 use std::collections::HashSet;

@@ -29,9 +29,9 @@ use tracing_subscriber::filter::{FilterFn, LevelFilter};
 
 use self::send::BatchSender;
 use super::log::SpanLayer;
-use weir_common::client_tls::ClientCertificates;
+use weir_client::http::Target;
+use weir_client::tls::ClientCertificates;
 use weir_common::error::SetupError;
-use weir_common::http_client::Target;
 use weir_common::metric_families;
 use weir_common::metrics::{Counter, MetricSink, MetricSource};
 use weir_common::named_enum;
@@ -210,7 +210,7 @@ fn random_uuid() -> String {
 
 #[cfg(test)]
 mod tests {
-    use weir_common::client_tls::{ClientFiles, PemFile};
+    use weir_client::tls::{ClientFiles, PemFile};
 
     use super::*;
 

@@ -18,7 +18,7 @@ use crate::http_client::{self, Answer, Call, TlsFiles, parse_timeout};
 use crate::print::{Output, finish, on_stderr};
 use crate::{USAGE, environment, print};
 use weir_api::messages::{AdviceKind, ErrorAnswer};
-use weir_common::http_client::Target;
+use weir_client::http::Target;
 use weir_common::secret::{shown_path, without_login};
 
 /// The server if neither an argument nor a variable names one.

@@ -22,9 +22,9 @@ use weir_common::descriptor::DescriptorArg;
 use weir_common::duration::read_duration;
 use weir_common::entry::OwnedEntry;
 use weir_common::number::whole_u32;
-use weir_common::rate::Rate;
 use weir_common::secret::without_any_login;
 use weir_controls::{Action, Draft, LimitChange};
+use weir_rules::rate::Rate;
 
 const BLOCK_EXAMPLES: &str = "\
 Examples:

@@ -14,9 +14,9 @@ use http::{Method, Request, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
-use weir_common::client_tls::{ClientCertificates, ClientFiles, PemFile};
+use weir_client::http::{Body, HttpClient, HttpError, Target};
+use weir_client::tls::{ClientCertificates, ClientFiles, PemFile};
 use weir_common::duration::{MAX_DURATION, read_duration};
-use weir_common::http_client::{Body, HttpClient, HttpError, Target};
 
 /// How to verify a server with TLS.
 #[derive(Debug, Default, Args)]

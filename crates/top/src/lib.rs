@@ -35,6 +35,7 @@ pub use redact::Redaction;
 pub use share::{NotShared, Others};
 
 use std::fmt;
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
@@ -52,6 +53,7 @@ use weir_common::clock::Monotonic;
 use weir_common::entry::Entry;
 use weir_common::threads::{self, run_blocking};
 use weir_limit::{Micros, SECOND};
+use weir_store::shared::ReplicaTexts;
 
 /// How often [`Top::follow`] looks whether a step is over.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
@@ -212,7 +214,7 @@ impl Top {
             Outcome::Admitted(near) => near,
         };
         for near in near {
-            lists.near.add(&key, recorded, near, self.clock.monotonic());
+            lists.near.add(&key, hits, near, self.clock.monotonic());
         }
     }
 
@@ -262,6 +264,31 @@ impl Top {
         let seconds = past.spans.covered(window, self.clock.monotonic()) / SECOND;
         drop(past);
         (merge(copies, |(), ()| {}), seconds)
+    }
+
+    /// Writes the lists once a second, if they are to be shared. Never ends.
+    pub async fn share(self: &Arc<Self>, texts: Option<&dyn ReplicaTexts>) {
+        let (Some(share), Some(texts)) = (&self.share, texts) else { return pending().await };
+        let top = self.clone();
+        share.publish(texts, &self.redaction, move || top.shared_text()).await;
+    }
+
+    /// Returns the lists of other replicas, which are up to a second old.
+    pub async fn others(&self, texts: Option<&dyn ReplicaTexts>) -> Result<Arc<Others>, NotShared> {
+        let (Some(share), Some(texts)) = (&self.share, texts) else { return Err(NotShared::Off) };
+        share.others(texts).await
+    }
+
+    /// Returns one list of all replicas: of this one, and of others. Paths of rules are as they are shown.
+    pub fn list_all(&self, query: &Query<'_>, others: &Others) -> TopList {
+        let own = self.list(&Query { window: query.window, ..Query::new(query.by) });
+        others.merged(own, &self.redaction.secret_id(), query)
+    }
+
+    /// Returns the secret, and the lists with it as a text.
+    fn shared_text(&self) -> (String, String) {
+        let (digits, secret) = (self.redaction.secret(), self.redaction.secret_id());
+        (digits, share::text(&secret, |query| self.list(query)))
     }
 
     /// Ends the current step if it is long enough. Takes a few milliseconds; it should not run on a thread that

@@ -1,6 +1,5 @@
 //! The keys that are near one of their limits.
 
-use super::Recorded;
 use super::sketch::{Key, Sketch, Snapshot};
 use weir_limit::{Limit, Micros};
 
@@ -48,17 +47,11 @@ impl NearKeys {
 
     /// Records the limit that a key is near after a decision at some time.
     #[inline(never)]
-    pub fn add(
-        &mut self,
-        key: &Key<'_>,
-        recorded: &Recorded<'_>,
-        near: &NearAdmission<'_>,
-        at: Micros,
-    ) {
+    pub fn add(&mut self, key: &Key<'_>, hits: u64, near: &NearAdmission<'_>, at: Micros) {
         let key = key.of_limit(near.limit);
-        match self.sketch.add(&key, recorded.hits) {
+        match self.sketch.add(&key, hits) {
             Some(row) => near.update(&mut row.payload, at),
-            None => self.insert(&key, recorded, near.to_row(at)),
+            None => self.insert(&key, hits, near.to_row(at)),
         }
     }
 
@@ -71,13 +64,13 @@ impl NearKeys {
     }
 
     #[inline(never)]
-    fn insert(&mut self, key: &Key<'_>, recorded: &Recorded<'_>, near: Near) {
+    fn insert(&mut self, key: &Key<'_>, hits: u64, near: Near) {
         if self.sketch.is_full() && self.inserted >= self.spare {
             self.sketch.retain(|row| row.reset > near.at);
             self.inserted = 0;
         }
         self.inserted += 1;
-        self.sketch.insert(key, recorded.hits, near);
+        self.sketch.insert(key, hits, near);
     }
 
     /// Returns a copy, with rows past their reset.

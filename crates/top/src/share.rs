@@ -10,15 +10,14 @@
 use std::collections::HashMap;
 use std::future::pending;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::Top;
 use super::list::{By, LimitUsage, Query, Scope, TopList, TopRow, Window, order};
+use super::redact::Redaction;
 use weir_common::entry::OwnedEntry;
 use weir_common::threads::run_blocking;
 use weir_store::StoreError;
@@ -52,20 +51,11 @@ pub enum NotShared {
 
 type Read = Result<Arc<Others>, NotShared>;
 
-/// Whether lists are written.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-enum State {
-    Starting = 0,
-    Written,
-    Refused,
-}
-
 /// What is known about the lists of other replicas.
 #[derive(Debug, Default)]
 pub(super) struct Share {
-    /// A [`State`].
-    state: AtomicU8,
+    /// Whether lists are written; none before the first are.
+    written: parking_lot::Mutex<Option<Result<(), NotShared>>>,
     /// What was read last, and when.
     read: Mutex<Option<(Instant, Read)>>,
 }
@@ -113,57 +103,42 @@ struct SharedList {
 }
 
 impl Share {
-    fn is(&self, state: State) -> bool {
-        self.state.load(Ordering::Relaxed) == state as u8
-    }
-
-    fn set(&self, state: State) {
-        self.state.store(state as u8, Ordering::Relaxed);
-    }
-}
-
-impl Top {
-    /// Writes the lists once a second, if they are to be shared. Never ends.
-    pub async fn share(self: &Arc<Self>, texts: Option<&dyn ReplicaTexts>) {
-        let (Some(share), Some(texts)) = (&self.share, texts) else { return pending().await };
+    /// Writes a secret, and the lists with it, once a second. Never ends.
+    pub async fn publish(
+        &self,
+        texts: &dyn ReplicaTexts,
+        redaction: &Redaction,
+        text: impl FnOnce() -> (String, String) + Clone + Send + 'static,
+    ) {
         // Else the first attempt would fail only because nothing is connected yet.
         texts.tried().await;
         let mut ticks = interval(INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let top = self.clone();
-            let Ok((secret, text)) = run_blocking(move || top.shared_text()).await else {
-                continue;
-            };
+            let Ok((secret, text)) = run_blocking(text.clone()).await else { continue };
             let error = match texts.publish(&secret, &text).await {
                 Ok(shared) if shared == secret => {
-                    share.set(State::Written);
+                    *self.written.lock() = Some(Ok(()));
                     continue;
                 }
                 // The next text is made with it.
-                Ok(shared) if self.redaction.adopt(&shared) => continue,
+                Ok(shared) if redaction.adopt(&shared) => continue,
                 Ok(_) => "the secret of the replicas is none".to_owned(),
                 Err(ReplicaTextError::Store(_)) => continue,
                 Err(ReplicaTextError::Refused(error)) => error,
             };
-            share.set(State::Refused);
+            *self.written.lock() = Some(Err(NotShared::Refused));
             tracing::warn!(error, "top keys are not shared any more: redis refuses the commands");
             return pending().await;
         }
     }
 
     /// Returns the lists of other replicas, which are up to a second old.
-    pub async fn others(&self, texts: Option<&dyn ReplicaTexts>) -> Result<Arc<Others>, NotShared> {
-        let (Some(share), Some(texts)) = (&self.share, texts) else { return Err(NotShared::Off) };
-        if share.is(State::Refused) {
-            return Err(NotShared::Refused);
-        }
-        if share.is(State::Starting) {
-            return Err(NotShared::NotYet);
-        }
+    pub async fn others(&self, texts: &dyn ReplicaTexts) -> Read {
+        self.written.lock().clone().unwrap_or(Err(NotShared::NotYet))?;
         // Concurrent callers wait for one answer.
-        let mut last = share.read.lock().await;
+        let mut last = self.read.lock().await;
         if let Some((at, read)) = &*last
             && at.elapsed() < INTERVAL
         {
@@ -180,36 +155,42 @@ impl Top {
         *last = Some((Instant::now(), read.clone()));
         read
     }
+}
 
-    /// Returns one list of all replicas: of this one, and of others. Paths of rules are as they are shown.
-    pub fn list_all(&self, query: &Query<'_>, others: &Others) -> TopList {
-        let all = Query { window: query.window, ..Query::new(query.by) };
-        let secret = self.redaction.secret_id();
-        let others = others.0.iter().filter(|other| other.secret == secret);
-        let lists = others.filter_map(|other| other.list(query));
-        merge(self.list(&all), lists, query)
+impl Others {
+    /// Reads texts; ignores what cannot be read.
+    pub(super) fn read(texts: &[String]) -> Others {
+        let texts = texts.iter().filter_map(|text| serde_json::from_str(text).ok());
+        Others(texts.filter(|shared: &Shared| shared.version == VERSION).collect())
     }
 
-    /// Returns the secret, and the lists with it as a text that is short enough.
-    pub(super) fn shared_text(&self) -> (String, String) {
-        let (digits, secret) = (self.redaction.secret(), self.redaction.secret_id());
-        let mut rows = MAX_ROWS;
-        loop {
-            let shared = self.shared(&secret, rows);
-            let text = serde_json::to_string(&shared).unwrap_or_default();
-            if text.len() <= MAX_TEXT_BYTES || rows == 0 {
-                return (digits, text);
-            }
-            rows /= 2;
+    /// Returns one list of this replica, `own`, and of those with its secret.
+    pub(super) fn merged(&self, own: TopList, secret: &str, query: &Query<'_>) -> TopList {
+        let others = self.0.iter().filter(|other| other.secret == secret);
+        merge(own, others.filter_map(|other| other.list(query)), query)
+    }
+}
+
+/// Returns the lists with the secret of an id as a text that is short enough.
+pub(super) fn text(secret: &str, list_of: impl Fn(&Query<'_>) -> TopList) -> String {
+    let mut rows = MAX_ROWS;
+    loop {
+        let shared = Shared::of(secret, rows, &list_of);
+        let text = serde_json::to_string(&shared).unwrap_or_default();
+        if text.len() <= MAX_TEXT_BYTES || rows == 0 {
+            return text;
         }
+        rows /= 2;
     }
+}
 
-    fn shared(&self, secret: &str, rows: usize) -> Shared {
+impl Shared {
+    fn of(secret: &str, rows: usize, list_of: &impl Fn(&Query<'_>) -> TopList) -> Shared {
         let (mut keys, mut index) = (Vec::new(), HashMap::new());
         let windows = [By::Hits, By::Denied, By::WouldBeDenied].into_iter();
         let lists = windows.flat_map(|by| Window::ALL.map(|window| (by, window)));
         let lists = lists.chain([(By::Near, Window::Start)]).map(|(by, window)| {
-            let list = self.list(&Query { window, limit: rows, ..Query::new(by) });
+            let list = list_of(&Query { window, limit: rows, ..Query::new(by) });
             let mut key = |row: &TopRow| {
                 let key = SharedKey::of(row);
                 *index.entry(key.clone()).or_insert_with(|| {
@@ -230,17 +211,7 @@ impl Top {
         let lists = lists.collect();
         Shared { version: VERSION, secret: secret.to_owned(), keys, lists }
     }
-}
 
-impl Others {
-    /// Reads texts; ignores what cannot be read.
-    pub(super) fn read(texts: &[String]) -> Others {
-        let texts = texts.iter().filter_map(|text| serde_json::from_str(text).ok());
-        Others(texts.filter(|shared: &Shared| shared.version == VERSION).collect())
-    }
-}
-
-impl Shared {
     /// Returns all rows of the list of a query, whatever the rows that it selects.
     fn list(&self, query: &Query<'_>) -> Option<TopList> {
         let window = if query.by == By::Near { Window::Start } else { query.window };
@@ -268,13 +239,10 @@ impl Shared {
 
 impl SharedKey {
     fn of(row: &TopRow) -> SharedKey {
+        let entries = row.entries.iter().map(|entry| (entry.key.clone(), entry.value.clone()));
         SharedKey {
             domain: row.domain.clone(),
-            entries: row
-                .entries
-                .iter()
-                .map(|entry| (entry.key.clone(), entry.value.clone()))
-                .collect(),
+            entries: entries.collect(),
             rule: row.rule.clone().unwrap_or_default(),
             tag: row.tag.clone(),
         }

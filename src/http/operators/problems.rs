@@ -12,9 +12,9 @@ use super::store_watch::{Counted, Failing, Severity, WINDOW};
 use crate::net::tls::CertificateProblem;
 use crate::rule_sources::loader::{Loader, Rejected, StreamLost};
 use weir_common::duration::{exact, rounded};
-use weir_common::settled_files::Unsettled;
 use weir_controls::Unkept;
 use weir_limit::{Micros, SECOND};
+use weir_rules::source::settled_files::Unsettled;
 use weir_store::{Late, Store, StoreError};
 
 /// The kinds whose text has an error of a store, a disk or a server: the next one is the same problem. The page has

@@ -9,7 +9,7 @@ use rustls::ServerConfig;
 
 use super::config::{Checked, Files};
 use super::{Certificate, Options, TlsMetrics};
-use weir_common::client_tls::RejectedFiles;
+use weir_client::tls::RejectedFiles;
 use weir_common::error::SetupError;
 use weir_common::file_reads::FileReads;
 use weir_common::threads::repeat_blocking;

@@ -9,7 +9,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::expiry::{ExpiryLog, Notice, notice};
 use super::{Certificate, Certificates};
-use weir_common::client_tls::{ClientCertificates, RejectedFiles};
+use weir_client::tls::{ClientCertificates, RejectedFiles};
 use weir_common::clock::Clock;
 use weir_common::metric_families;
 use weir_common::metrics::{MetricSink, MetricSource, SampleValue};

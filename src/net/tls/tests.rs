@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use self::certificates::{Authority, Identity};
 use super::client_verifier::ClientVerifier;
 use super::{Certificates, Identities, Options};
-use weir_common::client_tls::{ClientCertificates, ClientFiles, PemFile};
+use weir_client::tls::{ClientCertificates, ClientFiles, PemFile};
 use weir_common::metrics::{MetricFamily, MetricSink, MetricSource, SampleValue};
 
 fn options(directory: &Path) -> Options {

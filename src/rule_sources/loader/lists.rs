@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use tokio::sync::futures::Notified;
 
 use super::{Loader, NotLoaded, Present, UpdateSource};
-use weir_common::settled_files::Unsettled;
+use weir_rules::source::settled_files::Unsettled;
 use weir_rules::{ListFile, WatchedLists};
 
 /// The lists of sets of rules, as they were read.

@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use super::QUIET_TIME;
 use weir_common::bounded_work::BoundedWork;
 use weir_common::file_reads::{BLOCKED_AFTER, blocked};
-use weir_common::settled_files::{SettledFiles, Unsettled, UnsettledReason};
 use weir_rules::Problem;
+use weir_rules::source::settled_files::{SettledFiles, Unsettled, UnsettledReason};
 use weir_rules::source::{FileKind, FoundFiles, MAX_FILE_BYTES, RuleFile, Selection};
 
 /// The files of one kind that a selection has.

@@ -1,7 +1,7 @@
 use super::super::table::StoreKind;
 use super::super::tests::inputs;
 use super::*;
-use weir_common::client_tls::{ClientFiles, PemFile};
+use weir_client::tls::{ClientFiles, PemFile};
 use weir_store::redis::Clock;
 
 fn load(env: &[(&str, &str)]) -> Settings {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::group;
 use crate::settings::setting::{Resolved, SettingError};
-use weir_common::client_tls::{ClientCertificates, ClientFiles, PemFile};
+use weir_client::tls::{ClientCertificates, ClientFiles, PemFile};
 
 group! {
     /// TLS on a listener.

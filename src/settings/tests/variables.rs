@@ -1,7 +1,7 @@
 //! The reference's variables.
 
 use super::*;
-use weir_common::client_tls::{ClientFiles, PemFile};
+use weir_client::tls::{ClientFiles, PemFile};
 
 #[test]
 fn variables_of_kubernetes_services_are_ignored() {

@@ -13,18 +13,21 @@ use tokio::time::{MissedTickBehavior, interval};
 pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
-    run_blocking_or_return(work).await.unwrap_or_else(|_| Err(no_room()))
+    run_kept(Arc::new(Mutex::new(Some(work)))).await.unwrap_or_else(|_| Err(no_room()))
 }
 
 fn no_room() -> io::Error {
     io::Error::other("the system has no room for a thread")
 }
 
-/// Runs work as [`run_blocking`] does, and returns it if the system has no room for a thread.
-pub async fn run_blocking_or_return<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
-    work: F,
-) -> Result<io::Result<T>, F> {
-    run_kept(Arc::new(Mutex::new(Some(work)))).await
+/// Runs work as [`run_blocking`] does, or here if the system has no room for a thread. Returns nothing if it panics.
+pub async fn run_blocking_or_here<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    match run_kept(Arc::new(Mutex::new(Some(work)))).await {
+        Ok(done) => done.ok(),
+        Err(work) => Some(work()),
+    }
 }
 
 /// Repeats work at an interval, as [`run_blocking`] runs it. Never ends. After a failure, calls `failed` and goes on.

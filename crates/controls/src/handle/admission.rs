@@ -1,27 +1,73 @@
-//! Whether a control may be put: what it would do, whether there is room for it, and what is probably misspelled in it:
-//! a domain or a key that no rule has, or a value that is nearly a network.
+//! Puts a control, if it may be put: what it would do, whether there is room for it, and what is probably misspelled in
+//! it: a domain or a key that no rule has, or a value that is nearly a network.
 
 use std::sync::Arc;
 
-use super::{Controls, in_background};
+use super::{Controls, PutOptions, Written, in_background};
 use crate::changes::match_of;
-use crate::compiled::RuleMatches;
+use crate::compiled::{RuleMatches, match_rules};
+use crate::control::{Action, Control, Draft, MAX_COMPARED};
 use crate::error::{ControlError, ErrorKind, PlanError};
 use crate::index::specificity;
 use crate::limits::LimitControls;
+use crate::plans::RulesByKey;
+use crate::request::{Expiry, check_id};
 use crate::set::ControlSet;
-use crate::{Action, Control, MAX_COMPARED};
 use weir_common::network::{Network, NetworkError};
 use weir_common::suggest::Suggester;
 use weir_limit::Micros;
 use weir_rules::RuleSet;
 
 impl Controls {
-    pub(super) async fn check_room(
+    /// Puts a control, in place of one of its id. Without an id it gets one of its action and of what it matches.
+    pub async fn put(
         &self,
-        control: &Control,
-        others: usize,
-    ) -> Result<(), ControlError> {
+        id: Option<&str>,
+        draft: Draft,
+        options: PutOptions,
+    ) -> Result<Written, ControlError> {
+        let expiry = draft.check()?;
+        let id = id.map_or_else(|| draft.default_id(), str::to_owned);
+        check_id(&id)?;
+        let rules = self.active.rules_by_key();
+        let now = self.now();
+        let (mut control, matches) = with_end(draft.into_control(id, now), expiry, &rules);
+        let effects = check(&control, &matches, now, options.force)?;
+        let mut warnings = names_unknown_to(rules.rules.clone(), &control).await;
+        warnings.extend(not_networks(&control));
+        warnings.extend(effects);
+        self.drop_expired().await;
+        let putting = self.putting.lock().await;
+        let others = self.set.lock().count_but(&control.id);
+        self.check_room(&control, others).await?;
+        {
+            let mut set = self.set.lock();
+            control.at = set.time_of(&control.id, now);
+            let next = self.active.next_controls();
+            warnings.extend(effects_on_others(&set, &next.limits, &control));
+            drop(next);
+            if !options.dry_run {
+                set.begin_change(&control.id);
+                set.put(Arc::new(control.clone()), self.options.is_shared);
+            }
+        }
+        if !options.dry_run {
+            // The next one is checked beside this one.
+            self.activate().await;
+        }
+        drop(putting);
+        let (shared, kept) = match options.dry_run {
+            true => {
+                let shared = self.would_share();
+                (shared, shared || self.options.file.is_some() && self.unkept().is_none())
+            }
+            false => self.share_and_keep(&control.id).await,
+        };
+        let not_kept_because = self.not_kept_because(kept);
+        Ok(Written { control, shared, kept, not_kept_because, rules: matches.rules, warnings })
+    }
+
+    async fn check_room(&self, control: &Control, others: usize) -> Result<(), ControlError> {
         let max = self.options.max;
         if others >= max {
             let error = format!("there are {max} controls already");
@@ -50,15 +96,25 @@ impl Controls {
     }
 }
 
+/// Gives a new control its end. Returns which rules it matches, too.
+fn with_end(mut control: Control, expiry: Expiry, rules: &RulesByKey) -> (Control, RuleMatches) {
+    let matches = match_rules(&control, rules);
+    let at = control.at;
+    let after = |time: Micros| Some(at.saturating_add(time));
+    control.until = match expiry {
+        Expiry::For(time) => after(Micros::try_from(time.as_micros()).unwrap_or(Micros::MAX)),
+        Expiry::Until(until) => Some(until),
+        Expiry::Default if control.action == Action::Block => after(matches.default_block),
+        Expiry::Default | Expiry::Forever => None,
+    };
+    (control, matches)
+}
+
 /// The most other controls that warnings name.
 const MAX_NAMED: usize = 3;
 
 /// Returns the effects on other controls that the operator may not expect.
-pub(super) fn effects_on_others(
-    set: &ControlSet,
-    limits: &LimitControls,
-    control: &Control,
-) -> Vec<String> {
+fn effects_on_others(set: &ControlSet, limits: &LimitControls, control: &Control) -> Vec<String> {
     let is_other = |old: &&Arc<Control>| {
         let is_same = old.action == control.action && old.except == control.except;
         !is_same || match_of(old) != match_of(control)
@@ -107,7 +163,7 @@ fn hidden(other: &Control, control: &Control) -> Option<String> {
 }
 
 /// Checks what a control would do. Returns what the operator may not expect.
-pub(super) fn check(
+fn check(
     control: &Control,
     matches: &RuleMatches,
     now: Micros,
@@ -156,8 +212,15 @@ pub(super) fn check(
     Ok(warnings)
 }
 
+async fn names_unknown_to(rules: Arc<RuleSet>, control: &Control) -> Vec<String> {
+    let (compared, control) = (rules.rules().count(), control.clone());
+    let warnings = in_background(compared, move || unknown_names(&control, &rules)).await;
+    // Nothing: it panicked.
+    warnings.unwrap_or_default()
+}
+
 /// Returns a warning for each name that no rule has. None is an error: a control may match without a rule.
-pub(super) fn unknown_names(control: &Control, rules: &RuleSet) -> Vec<String> {
+fn unknown_names(control: &Control, rules: &RuleSet) -> Vec<String> {
     let is_any_domain = control.domain == "*";
     if is_any_domain && control.entries.is_empty() && control.except.is_empty() {
         return Vec::new();
@@ -185,7 +248,7 @@ pub(super) fn unknown_names(control: &Control, rules: &RuleSet) -> Vec<String> {
 }
 
 /// Returns a warning for each value that is written as a network and is none. It matches as a text.
-pub(super) fn not_networks(control: &Control) -> Vec<String> {
+fn not_networks(control: &Control) -> Vec<String> {
     let entries = control.entries.iter().chain(&control.except);
     let values = entries.map(|entry| &*entry.value).filter(|_| !control.text);
     let why = |value: &str| match Network::parse(value).err()? {

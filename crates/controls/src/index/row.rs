@@ -7,9 +7,9 @@ use hashbrown::DefaultHashBuilder;
 use rpds::HashTrieMapSync;
 
 use crate::changes::{age, end};
+use crate::control::{Action, Control};
 use crate::pattern::{Pattern, Vagueness};
 use crate::plans::ChangedPlans;
-use crate::{Action, Control};
 use weir_common::entry::{Entry, OwnedEntry};
 use weir_common::glob::Glob;
 use weir_common::network::Network;

@@ -11,8 +11,8 @@ use super::super::index::{Index, Row};
 use super::super::limits::LimitControls;
 use super::super::plans::RulesByKey;
 use super::*;
-use weir_common::rate::Rate;
 use weir_limit::Plan;
+use weir_rules::rate::Rate;
 
 const RULES: &str = "domain: d
 descriptors:

@@ -11,7 +11,7 @@
 /// assert!(error.to_string().starts_with("redis.ca names no.pem: "), "{error}");
 /// ```
 #[doc(inline)]
-pub use weir_common::client_tls::ClientCertificates;
+pub use weir_client::tls::ClientCertificates;
 
 /// Where the certificates of TLS to Redis are.
 ///
@@ -25,7 +25,7 @@ pub use weir_common::client_tls::ClientCertificates;
 /// assert_eq!(files.ca, None);
 /// ```
 #[doc(inline)]
-pub use weir_common::client_tls::ClientFiles;
+pub use weir_client::tls::ClientFiles;
 
 /// A file of certificates, or of a key.
 ///
@@ -36,7 +36,7 @@ pub use weir_common::client_tls::ClientFiles;
 /// assert!(ca.path.is_absolute());
 /// ```
 #[doc(inline)]
-pub use weir_common::client_tls::PemFile;
+pub use weir_client::tls::PemFile;
 
 /// How to reach a Redis.
 ///

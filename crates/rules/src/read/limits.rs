@@ -8,10 +8,10 @@ use super::Reader;
 use super::budget::{LIMIT_BYTES, REPLACED_BYTES};
 use crate::model::keys::limits::charges_denied_by_default;
 use crate::model::keys::{Key, Section};
+use crate::rate::Rate;
 use crate::syntax::position::Position;
 use crate::syntax::tree::{Content, Node};
 use fields::Fields;
-use weir_common::rate::Rate;
 use weir_limit::{AlgorithmKind, Limit, Plan, Unit};
 
 pub(super) const MAX_LIMITS: usize = 16;

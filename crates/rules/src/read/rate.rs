@@ -6,9 +6,9 @@ use super::Reader;
 use super::limits::MAX_LIMITS;
 use crate::model::keys::{Key, Section};
 use crate::overlay::patch::KeyNodes;
+use crate::rate::{Per, Rate};
 use crate::syntax::position::Position;
 use crate::syntax::tree::{Node, Style};
-use weir_common::rate::{Per, Rate};
 
 /// The keys of the long form that `rate` is in place of.
 pub(super) const LONG_KEYS: [&str; 4] = ["requests_per_unit", "unit", "unit_multiplier", "period"];

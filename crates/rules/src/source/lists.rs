@@ -6,12 +6,12 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::settled_files::SettledFiles;
 use super::{MAX_FILE_BYTES, text_of};
 use crate::model::value_set::ValueList;
 use crate::syntax::document::EmbeddedList;
 use crate::syntax::problem::Problem;
 use weir_common::regular;
-use weir_common::settled_files::SettledFiles;
 
 /// Where the lists of rules are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::{fmt, fs, io};
 
 use tokio::sync::{Mutex, oneshot};
 
-use weir_common::client_tls::ClientCertificates;
+use weir_client::tls::ClientCertificates;
 use weir_common::clock;
 use weir_common::error::SetupError;
 use weir_common::named_enum;

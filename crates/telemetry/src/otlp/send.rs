@@ -21,9 +21,9 @@ use tokio::runtime::Handle;
 use tonic::transport::{Channel, Endpoint};
 
 use super::{Options, OtlpCounts, Protocol, unavailable};
-use weir_common::client_tls::ClientCertificates;
+use weir_client::http::{self as http_client, Body, Target};
+use weir_client::tls::ClientCertificates;
 use weir_common::error::SetupError;
-use weir_common::http_client::{self, Body, Target};
 use weir_common::secret::SecretUrl;
 use weir_common::throttle::Throttle;
 

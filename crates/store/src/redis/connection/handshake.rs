@@ -9,7 +9,7 @@ use tokio::net::{TcpStream, UnixStream, lookup_host};
 use super::error::ConnectError;
 use super::link::{Link, Socket};
 use crate::redis::options::{Access, Endpoint, Login, Tls};
-use weir_common::client_tls::{ClientTls, ClientTlsError};
+use weir_client::tls::{ClientTls, ClientTlsError};
 use weir_common::secret::shown_path;
 
 /// Connects and logs in; again if the server refuses the password and its file has another one by now.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::servers::{Config, Server};
 use super::*;
-use weir_common::client_tls::{ClientCertificates, ClientFiles, PemFile};
+use weir_client::tls::{ClientCertificates, ClientFiles, PemFile};
 
 fn file(path: &Path) -> Option<PemFile> {
     Some(PemFile { setting: "store.redis.tls", path: path.to_owned() })

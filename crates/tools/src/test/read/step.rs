@@ -4,9 +4,9 @@ use super::super::file::{DescriptorSpec, Step};
 use super::super::report::duration_text;
 use super::{Defaults, MAX_REQUESTS, expect};
 use weir_common::descriptor::DescriptorArg;
-use weir_common::rate::Rate;
 use weir_limit::{Micros, SECOND, Unit};
 use weir_limiter::{BudgetStep, Override};
+use weir_rules::rate::Rate;
 use weir_rules::tree::{Content, Node};
 use weir_rules::values::{Reader, Section};
 

@@ -18,11 +18,11 @@ use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
 use tokio::time::sleep;
 
-use crate::error::SetupError;
-use crate::file_reads::FileReads;
-use crate::threads;
-use crate::throttle::Throttle;
 pub use config::{ClientTls, ClientTlsError, ServerVerifier};
+use weir_common::error::SetupError;
+use weir_common::file_reads::FileReads;
+use weir_common::threads;
+use weir_common::throttle::Throttle;
 
 /// How often files are checked between connections: an unusable new set is reported before one needs it.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);

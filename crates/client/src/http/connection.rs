@@ -11,7 +11,7 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
 
 use super::{Body, HttpError, Target};
-use crate::client_tls::{ClientCertificates, ClientTls, ClientTlsError};
+use crate::tls::{ClientCertificates, ClientTls, ClientTlsError};
 
 const MAX_HEAD_BYTES: usize = 16 << 10;
 

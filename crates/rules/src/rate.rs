@@ -6,19 +6,22 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-use crate::duration::{exact, read_duration};
+use weir_common::duration::{exact, read_duration};
 use weir_limit::{Limit, MAX_PERIOD_SECONDS, Unit};
 
 /// A number of hits per period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
+    /// The hits.
     pub n: u32,
+    /// The period.
     pub per: Per,
 }
 
 /// The period of a rate. Only a unit follows the calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Per {
+    /// One unit.
     Unit(Unit),
     /// One second to 100 years.
     Seconds(u64),
@@ -41,6 +44,7 @@ impl Rate {
 }
 
 impl Per {
+    /// Returns the length; of a month 30 days.
     pub fn seconds(self) -> u64 {
         match self {
             Per::Unit(unit) => unit.seconds(),

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use http::Uri;
 
-use crate::secret::without_login;
+use weir_common::secret::without_login;
 
 /// A URL of scheme `http` or `https`, with a host.
 #[derive(Clone, Debug, PartialEq, Eq)]

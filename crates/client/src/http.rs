@@ -15,8 +15,8 @@ use hyper::body::Incoming;
 use self::connection::Connection;
 pub use self::connection::{Stream, connect, resolve};
 pub use self::target::Target;
-use crate::client_tls::ClientCertificates;
-use crate::error::with_causes;
+use crate::tls::ClientCertificates;
+use weir_common::error::with_causes;
 
 pub type Body = Full<Bytes>;
 

@@ -132,10 +132,10 @@ fn unusable_files_are_named() {
     assert_eq!(read("bundle", "", ""), Ok(()));
 }
 
-#[cfg(feature = "http-client")]
+#[cfg(feature = "http")]
 #[tokio::test]
 async fn a_server_of_http2_has_to_choose_it() {
-    use crate::http_client::{Target, connect};
+    use crate::http::{Target, connect};
 
     let (directory, files) = written();
     let pem = |name: &str| directory.path().join(name);

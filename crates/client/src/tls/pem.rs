@@ -9,9 +9,9 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::PemFile;
-use crate::error::SetupError;
-use crate::file_reads::FileReads;
-use crate::secret::shown_path;
+use weir_common::error::SetupError;
+use weir_common::file_reads::FileReads;
+use weir_common::secret::shown_path;
 
 /// Reads the certificates of a file that can be trust anchors, as the reference does: bundles of systems have others.
 pub(super) fn trust_anchors(

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 
-use crate::file_reads::{BLOCKED_AFTER, FileReads, blocked};
-use crate::regular::FileContent;
+use weir_common::file_reads::{BLOCKED_AFTER, FileReads, blocked};
+use weir_common::regular::FileContent;
 
 /// How long a file may change before that is reported.
 const CHANGING_AFTER: Duration = Duration::from_secs(10);
@@ -60,15 +60,21 @@ struct Version {
 /// A file whose newest version is not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unsettled {
+    /// The path.
     pub path: PathBuf,
+    /// Why its newest version is not used.
     pub reason: UnsettledReason,
+    /// Since when.
     pub since: Instant,
 }
 
-crate::named_enum! {
+weir_common::named_enum! {
+    /// Why the newest version is not used.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub enum UnsettledReason, text {
+        /// It may be half written.
         Changing = "the file keeps changing",
+        /// Its bytes do not come.
         Blocked = "reading the file does not end",
     }
 }
@@ -113,6 +119,7 @@ impl<T: Clone> SettledFiles<T> {
         }
     }
 
+    /// Reads the files again whose newest versions may be half written.
     pub fn read_unsettled(&self, make: impl Fn(&Path, io::Result<Vec<u8>>) -> T) {
         let files = self.files.lock();
         let open = files.iter().filter(|(_, file)| !file.is_settled());
@@ -138,10 +145,12 @@ impl<T: Clone> SettledFiles<T> {
         self.files.lock().values().all(SettledFile::is_settled)
     }
 
+    /// Returns whether no read is waited for.
     pub fn are_read(&self) -> bool {
         self.files.lock().values().all(|file| file.reading.is_none())
     }
 
+    /// Returns whether each file has a whole version.
     pub fn are_whole(&self) -> bool {
         self.files.lock().values().all(|file| file.whole.is_some())
     }
@@ -244,7 +253,7 @@ mod tests {
     use std::fs::{self, File};
 
     use super::*;
-    use crate::regular;
+    use weir_common::regular;
 
     const SETTLE_TIME: Duration = Duration::from_millis(100);
 

@@ -1,0 +1,9 @@
+//! Connections to servers: TLS with its certificates, and requests over HTTP.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
+
+#[cfg(feature = "http")]
+pub mod http;
+pub mod tls;
