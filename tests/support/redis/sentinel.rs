@@ -47,6 +47,12 @@ impl Sentinels {
         };
         let sentinels: Vec<Server> = (0..3).map(|_| sentinel()).collect();
         for sentinel in &sentinels {
+            // They publish to each other each two seconds by default, and ping the master each second. Servers before
+            // Redis 7 keep to that.
+            let often = ["SENTINEL", "DEBUG", "publish-period", "200", "ping-period", "200"];
+            sentinel.try_command(&often).expect("a reply");
+        }
+        for sentinel in &sentinels {
             wait_for("the sentinels know each other", || {
                 let reply = sentinel.command(&["SENTINEL", "MASTER", MASTER]);
                 let field = |name: &str| {
