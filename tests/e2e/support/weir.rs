@@ -266,8 +266,8 @@ impl Weir {
         });
     }
 
-    /// Waits until the process has ended. In a `#[tokio::test]`, which needs `flavor = "multi_thread"`: while this blocks
-    /// the only thread, clients close no connection, and weir waits `clients.timeout` for them.
+    /// Waits until the process has ended. A `#[tokio::test]` needs `flavor = "multi_thread"` for it. On one thread, its
+    /// clients close no connection meanwhile, and weir waits `clients.timeout` for them.
     pub fn wait_until_ended(&mut self) -> ExitStatus {
         self.program.wait_until_ended()
     }
