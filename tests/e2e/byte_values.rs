@@ -195,7 +195,7 @@ async fn operators_name_such_a_value_as_it_is_shown() {
     assert!(run(&weir, &["unblock", "-d", "shop", r"user=c\xff"]).contains("deleted"));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn counts_of_such_a_value_are_kept_on_disk() {
     let directory = tempfile::tempdir().unwrap();
     let setup = || {

@@ -42,6 +42,7 @@ async fn an_unread_log_does_not_block_the_service() {
     let mut weir = with_debug_log()
         .env("REDIS_URL", format!("127.0.0.1:{}", redis.port()))
         .env("WEIR__STORE__ON_FAILURE", "deny")
+        .store_times("1s")
         .start();
     stall(&weir).await;
 
@@ -50,7 +51,10 @@ async fn an_unread_log_does_not_block_the_service() {
     redis.go_on();
     wait_for_code(weir.grpc, user_request(), Code::Ok).await;
     let body = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"ann"}]}]}"#;
-    assert_eq!(http::post(weir.http, "/json", body).status, 200);
+    // Its thread has a connection of its own.
+    wait_for("/json is answered", || {
+        (http::post(weir.http, "/json", body).status == 200).then_some(())
+    });
     assert!(weir.is_healthy());
 
     let signaled = Instant::now();

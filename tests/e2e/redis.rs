@@ -26,6 +26,13 @@ fn with_redis(port: u16, rules: &str) -> Setup {
     serving(rules).env("REDIS_URL", format!("127.0.0.1:{port}"))
 }
 
+/// Waits until that many connections to Redis are up.
+fn wait_for_connections(weir: &Weir, count: u64) {
+    wait_for("connections are up", || {
+        (weir.metric(r#"weir_redis_connections{redis="main"}"#) == count).then_some(())
+    });
+}
+
 /// The number of consecutive OK answers after which a service counts as recovered.
 const STEADY: usize = 100;
 

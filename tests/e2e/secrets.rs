@@ -50,9 +50,10 @@ fn they_are_not_in_printed_settings() {
     check("printed settings", &output);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn they_are_neither_in_the_log_of_failures_nor_in_the_status() {
-    let mut weir = with_secrets().start_unhealthy();
+    // A request waits that long for rules, which nobody sends.
+    let mut weir = with_secrets().env("WEIR__CLIENTS__TIMEOUT", "2s").start_unhealthy();
     // It may fail: it is traced.
     let _ = ask(weir.grpc, user_request()).await;
     for failure in [

@@ -143,7 +143,7 @@ fn a_wrong_mogrifier_stops_the_start_and_names_its_variable() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn disable_stats_sends_nothing() {
     let server = StatsdServer::udp();
     let mut weir = sending_to(&server)

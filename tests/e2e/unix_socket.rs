@@ -27,9 +27,9 @@ async fn assert_served(path: &Path) {
     assert_eq!(answer.status.as_deref(), Some("0"));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_unix_socket_replaces_the_port_and_is_removed_at_the_end() {
-    let mut weir = setup().start();
+    let mut weir = setup().env("WEIR__DRAIN__DELAY", "0").start();
     let path = weir.path("weir.sock");
     let said = weir.said();
     assert!(said.contains(&format!("Listening for gRPC on '{}'", path.display())), "{said}");

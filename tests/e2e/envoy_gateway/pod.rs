@@ -135,6 +135,8 @@ impl Pod {
         pod.env = pod.environment(redis.port());
         // Beside load, Redis is slower than weir allows by default.
         pod.env.extend(STORE_TIMES.map(|name| (name, PATIENT.to_owned())));
+        // No load balancer has to notice that it stops.
+        pod.env.push(("WEIR__DRAIN__DELAY", "0".to_owned()));
         pod
     }
 

@@ -119,7 +119,7 @@ async fn a_denial_is_known_while_another_client_floods() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_failure_policy_denied_names_it() {
     let redis = Server::start();
-    let setup = serving(RULES).env("REDIS_URL", redis.addr());
+    let setup = serving(RULES).env("REDIS_URL", redis.addr()).store_times("1s");
     let weir = setup.env("WEIR__STORE__ON_FAILURE", "local").start();
     redis.stop();
     wait_until("the policy denies", async || {

@@ -1,6 +1,6 @@
 //! A cluster with a failed node, and one with a new node.
 
-use weir::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use weir::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 
 use super::*;
 use crate::support::api::{ask, descriptor};
@@ -26,6 +26,13 @@ fn outcomes(answer: &RateLimitResponse) -> Vec<(bool, u32)> {
     statuses.map(|status| (status.code() == Code::Ok, status.limit_remaining)).collect()
 }
 
+/// Starts a service, and waits until each of its threads knows all masters: two that serve gRPC, and that of /json.
+fn started(setup: Setup, masters: u64, store_times: &str) -> Weir {
+    let weir = setup.env("WEIR__RUNTIME__THREADS", "2").store_times(store_times).start();
+    wait_for_connections(&weir, 3 * masters);
+    weir
+}
+
 #[tokio::test]
 async fn a_failed_node_affects_only_its_own_keys() {
     let mut cluster = Cluster::start(3, 0);
@@ -44,13 +51,14 @@ async fn a_failed_node_affects_only_its_own_keys() {
         .arg(rules.to_str().expect("text"))
         .env("WEIR__STORE__REDIS__TOPOLOGY", "cluster")
         .env("WEIR__STORE__REDIS__URL", cluster.addresses().join(","));
-    let weir = setup.store_times("1s").start();
+    let weir = started(setup, 3, "1s");
     let users = POLICIES.map(|name| [0, 1, 2].map(|master| user(&cluster, name, master)));
 
-    // One of four is used before the failure, once every serving thread knows all nodes.
+    // One of four is used before the failure.
     for (name, users) in POLICIES.iter().zip(&users) {
         for user in users {
-            counted(&weir, &request(name, &[("user", user)])).await;
+            let answer = ask(weir.grpc, request(name, &[("user", user)])).await;
+            assert_eq!(outcomes(&answer.unwrap()), [(true, 3)]);
         }
     }
     cluster.masters[0].kill();
@@ -83,15 +91,11 @@ fn moving_slots_to_a_new_node_under_load_fails_no_request() {
     let setup = serving(HIGH_LIMIT)
         .env("WEIR__STORE__REDIS__TOPOLOGY", "cluster")
         .env("WEIR__STORE__REDIS__URL", cluster.addresses().join(","));
-    let weir = setup.store_times("5s").start();
+    let weir = started(setup, 2, "5s");
     let users: Vec<String> = (0..10).map(|i| format!("moves{i}")).collect();
     let requests: Vec<_> = users.iter().map(|user| request("shop", &[("user", user)])).collect();
-    let start = Instant::now();
     let load = Load::start(weir.grpc, 50, &requests);
-    wait_for("all threads know all nodes", || {
-        let samples = load.since(start);
-        (samples.iter().filter(|sample| sample.got == Got::Ok).count() > 200).then_some(())
-    });
+    load.wait_for_outcomes(requests.len());
     cluster.add_empty_master();
     let moving = Instant::now();
     for user in &users {
@@ -100,34 +104,13 @@ fn moving_slots_to_a_new_node_under_load_fails_no_request() {
         let slot = u16::try_from(slot).expect("a slot");
         for step in [Cluster::begin_to_move, Cluster::move_keys, Cluster::end_the_move] {
             step(&cluster, slot, 2);
-            std::thread::sleep(Duration::from_millis(20));
+            load.wait_for_outcomes(requests.len());
         }
     }
-    std::thread::sleep(Duration::from_millis(100));
+    load.wait_for_outcomes(5 * requests.len());
     let samples = load.stop();
     let failed: Vec<_> =
         samples.iter().filter(|sample| sample.sent >= moving && sample.got != Got::Ok).collect();
     assert!(failed.is_empty(), "{failed:?}");
     assert_eq!(cluster.masters[2].command(&["DBSIZE"]).int(), 10);
-}
-
-/// Sends a request until it is counted, because a service that has just started may not know all nodes
-/// yet.
-async fn counted(weir: &Weir, request: &RateLimitRequest) {
-    let deadline = Instant::now() + PATIENCE;
-    let failed = || {
-        let count = |policy| {
-            weir.metric(&format!(r#"weir_store_degraded_charges_total{{policy="{policy}"}}"#))
-        };
-        POLICIES.map(count)
-    };
-    loop {
-        let before = failed();
-        let answer = ask(weir.grpc, request.clone()).await;
-        if failed() == before {
-            assert_eq!(outcomes(&answer.unwrap()), [(true, 3)]);
-            return;
-        }
-        assert!(Instant::now() < deadline, "not counted within {PATIENCE:?}");
-    }
 }

@@ -48,7 +48,7 @@ fn used(weir: &Weir, key: &str) -> u64 {
     state["limits"][0]["used"].as_u64().expect("a count")
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn replicas_of_a_hot_key_never_pass_its_limit_and_return_what_is_left() {
     let redis = Server::start();
     // So that keys are hot on a busy machine.
@@ -66,7 +66,7 @@ async fn replicas_of_a_hot_key_never_pass_its_limit_and_return_what_is_left() {
     // It returns what nobody asked for, and again when it stops.
     wait_for("leases are returned", || (used(&replicas[0], "year") == 3_200).then_some(()));
     assert_eq!(admitted(replicas[1].grpc, "year", 40).await, 40);
-    replicas[1].signal("TERM");
+    replicas[1].signal("INT");
     assert!(replicas[1].wait_until_ended().success());
     assert_eq!(used(&replicas[0], "year"), 3_240);
     // Two at the end of the limit.

@@ -80,14 +80,14 @@ fn slow_connections_are_one_line_and_not_down() {
         |state: &str| weir.metric(&format!(r#"weir_redis_connections{state}{{redis="main"}}"#));
     // Two threads that serve gRPC, and that of /json.
     let all = 3;
-    wait_for("connections are up", || (count("") == all).then_some(()));
+    wait_for_connections(&weir, all);
     let counts = connection_counts(&weir);
     // Less than the second after which a connection counts as lost.
     proxy.delay(Duration::from_millis(500));
     wait_for("connections are slow", || (count("_slow") == all).then_some(()));
     assert_eq!((count(""), count("_down")), (0, 0));
     proxy.resume();
-    wait_for("connections are up", || (count("") == all).then_some(()));
+    wait_for_connections(&weir, all);
     assert_eq!(count("_slow"), 0);
     assert_eq!(connection_counts(&weir), counts, "slow connections are not lost");
     weir.signal("INT");
@@ -121,12 +121,13 @@ fn a_restart_of_redis_is_one_line_down_and_one_line_up() {
     let mut redis = Server::start();
     let setup = with_redis(redis.port(), HIGH_LIMIT).env("WEIR__RUNTIME__THREADS", "4");
     let mut weir = setup.store_times("2s").start();
+    // Four threads that serve gRPC, and that of /json.
+    wait_for_connections(&weir, 5);
     let load = Load::start(weir.grpc, 200, &[user_request()]);
-    std::thread::sleep(Duration::from_millis(200));
+    load.wait_for_outcomes(40);
     redis.restart();
     let rest = weir.until_said("redis connections up again").unwrap();
     load.stop();
-    // Four threads that serve gRPC, and that of /json.
     assert!(rest.contains(" connections=5 "), "{rest}");
     weir.signal("INT");
     weir.wait_until_ended();

@@ -29,14 +29,14 @@ fn flushed_scripts_fail_no_request_and_a_restart_is_recovered_from() {
     let start = Instant::now();
     let load = Load::start(weir.grpc, 200, &[user_request()]);
     for _ in 0..5 {
-        pass(Duration::from_millis(100));
+        load.wait_for_outcomes(20);
         redis.command(&["SCRIPT", "FLUSH"]);
     }
-    pass(Duration::from_millis(200));
+    load.wait_for_outcomes(40);
     assert_eq!(failures(&load.stop(), start, Instant::now()), BTreeSet::new(), "while flushing");
 
     let load = Load::start(weir.grpc, 200, &[user_request()]);
-    pass(Duration::from_millis(200));
+    load.wait_for_outcomes(40);
     redis.restart();
     let restored = Instant::now();
     pass(SOON + Duration::from_millis(500));
@@ -58,11 +58,11 @@ fn a_sentinel_failover_fails_requests_only_while_it_lasts() {
     let weir = setup.store_times("2s").start();
     let start = Instant::now();
     let load = Load::start(weir.grpc, 100, &[user_request()]);
-    pass(Duration::from_millis(500));
+    load.wait_for_outcomes(50);
     assert_eq!(failures(&load.stop(), start, Instant::now()), BTreeSet::new(), "before");
 
     let load = Load::start(weir.grpc, 100, &[user_request()]);
-    pass(Duration::from_millis(200));
+    load.wait_for_outcomes(20);
     let killed = Instant::now();
     group.master.kill();
     group.wait_for_failover();

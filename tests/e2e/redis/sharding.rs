@@ -50,7 +50,7 @@ async fn admitted(weir: SocketAddr, user: &'static str, requests: usize) -> [usi
     admitted
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn replicas_behind_proxies_admit_exactly_n_with_leases_and_share_no_controls() {
     for start in [Sharding::envoy, Sharding::twemproxy] {
         let servers = [Server::start(), Server::start()];

@@ -54,10 +54,10 @@ fn redis_cli_connects_with_tls_and_a_password() {
 }
 
 /// Without a closing notice, reading would be an error: someone else may have cut the replies off.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 async fn connections_end_with_a_closing_notice() {
     let authority = Authority::new();
-    let (mut weir, address) = start(with_tls(&authority));
+    let (mut weir, address) = start(with_tls(&authority).env("WEIR__DRAIN__DELAY", "0"));
     let client = TlsClient::new(&authority, None).offering(&[]);
     for (sent, reply) in [
         ("PING\r\nQUIT\r\n", "+PONG\r\n+OK\r\n"),

@@ -12,6 +12,7 @@ use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 
 use super::api::channel;
+use super::wait_for;
 
 /// A request without an answer for this long counts as hung.
 const HUNG_AFTER: Duration = Duration::from_secs(3);
@@ -86,6 +87,12 @@ impl Load {
         // Samples are ordered by outcome, which follows within `HUNG_AFTER`.
         let recent = samples.iter().rev().take_while(|sample| sample.sent + HUNG_AFTER >= from);
         recent.filter(|sample| sample.sent >= from).cloned().collect()
+    }
+
+    /// Waits until that many requests that are sent from now on have an outcome.
+    pub fn wait_for_outcomes(&self, count: usize) {
+        let from = Instant::now();
+        wait_for("requests have outcomes", || (self.since(from).len() >= count).then_some(()));
     }
 
     /// Stops the load and waits for outstanding answers. Returns all requests.

@@ -266,6 +266,8 @@ impl Weir {
         });
     }
 
+    /// Waits until the process has ended. A `#[tokio::test]` needs `flavor = "multi_thread"` for it. On one thread, its
+    /// clients close no connection meanwhile, and weir waits `clients.timeout` for them.
     pub fn wait_until_ended(&mut self) -> ExitStatus {
         self.program.wait_until_ended()
     }

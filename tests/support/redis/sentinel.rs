@@ -1,6 +1,6 @@
 //! A master, its replicas, and sentinels that watch them.
 
-use super::{Config, Server, wait_for};
+use super::{Config, Reply, Server, wait_for};
 
 #[derive(Debug)]
 pub struct Sentinels {
@@ -46,6 +46,15 @@ impl Sentinels {
             })
         };
         let sentinels: Vec<Server> = (0..3).map(|_| sentinel()).collect();
+        // Servers before Redis 7 keep to their defaults.
+        let set = |sentinel: &Server, name: &str, millis: &str| {
+            sentinel.try_command(&["SENTINEL", "DEBUG", name, millis]).expect("a reply");
+        };
+        for sentinel in &sentinels {
+            // Else they notice after up to a second that the master is gone.
+            set(sentinel, "ping-period", "200");
+            set(sentinel, "publish-period", "200");
+        }
         for sentinel in &sentinels {
             wait_for("the sentinels know each other", || {
                 let reply = sentinel.command(&["SENTINEL", "MASTER", MASTER]);
@@ -55,8 +64,17 @@ impl Sentinels {
                     at.map(|at| list[at + 1].int())
                 };
                 let found = (field("num-other-sentinels"), field("num-slaves"));
-                (found == (Some(2), Some(replicas as i64))).then_some(())
+                // `master-link-status` of each.
+                let known = sentinel.command(&["SENTINEL", "REPLICAS", MASTER]);
+                let is_linked =
+                    |replica: &&Reply| replica.list().iter().any(|word| word.text() == "ok");
+                let linked = known.list().iter().filter(is_linked).count();
+                (found == (Some(2), Some(replicas as i64)) && linked == replicas).then_some(())
             });
+        }
+        for sentinel in &sentinels {
+            // They demote a master that failed over after four of these periods.
+            set(sentinel, "publish-period", "2000");
         }
         Sentinels { master, replica: first, more_replicas, sentinels }
     }

@@ -283,7 +283,7 @@ proptest! {
 /// Prints how long a comparison takes:
 /// `cargo test --release -p weir-rules --lib compare -- --ignored --nocapture`.
 #[test]
-#[ignore = "measures times"]
+#[ignore = "takes a minute without optimization: scripts/test --all runs it"]
 fn a_hundred_thousand_rules() {
     let set = |first: usize, n: usize| {
         let files = (0..100).map(|domain| {

@@ -167,7 +167,7 @@ async fn conforms() {
 }
 
 #[tokio::test]
-#[ignore = "takes half a minute"]
+#[ignore = "takes half a minute: scripts/test --all runs it"]
 async fn reservations_conform_at_length() {
     let home = Home { max_keys: 100_000, ..Home::new() };
     let store = home.try_open(SOON, Duration::ZERO).unwrap();

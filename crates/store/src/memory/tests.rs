@@ -47,7 +47,7 @@ async fn conforms() {
 }
 
 #[tokio::test]
-#[ignore = "takes half a minute"]
+#[ignore = "takes half a minute: scripts/test --all runs it"]
 async fn reservations_conform_at_length() {
     for (store, clock) in both_kinds(100_000) {
         conformance::reservations::conforms_at_length(&store, &clock).await;

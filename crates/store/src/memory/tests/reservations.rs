@@ -381,7 +381,7 @@ proptest! {
 }
 
 #[tokio::test]
-#[ignore = "takes a minute without optimization"]
+#[ignore = "takes a minute without optimization: scripts/test --all runs it"]
 async fn a_million_reservations_leave_the_counters_of_others() {
     const OTHERS: u32 = 100_000;
     const OPEN: u32 = 1_000_000;

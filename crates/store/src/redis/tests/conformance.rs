@@ -97,7 +97,7 @@ fn a_single_server_conforms() {
 }
 
 #[test]
-#[ignore = "takes two minutes"]
+#[ignore = "takes two minutes: scripts/test --all runs it"]
 fn reservations_conform_at_length() {
     let (server, cluster) = (Server::start(), Cluster::start(3, 0));
     for topology in [single(&server), Topology::Cluster(endpoints(&cluster.addresses()))] {
