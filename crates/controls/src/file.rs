@@ -32,6 +32,8 @@ pub(super) struct ControlFile {
     members: Rows,
     /// Whether the file or its copy lacks a change, or is to be replaced.
     pub is_outdated: bool,
+    /// Whether the directory did not exist at the start, and no controls were found in it since.
+    pub is_unread: bool,
 }
 
 /// What a file and its copy have.
@@ -56,7 +58,8 @@ struct Document<'a> {
 
 impl ControlFile {
     pub fn new(path: PathBuf) -> ControlFile {
-        ControlFile { path, members: Rows::new(), is_outdated: false }
+        let is_unread = !directory(&path).is_dir();
+        ControlFile { path, members: Rows::new(), is_outdated: false, is_unread }
     }
 
     /// Changes rows: ids, and their texts where there still are any. The next write has them.
@@ -86,8 +89,7 @@ impl ControlFile {
             format!("{{\"version\":1,\"checksum\":\"{checksum:08x}\",\"controls\":{controls}}}\n");
         both(&self.path).iter().try_for_each(|path| replace(path, &text))?;
         // The new names are durable only with their directory.
-        let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
+        File::open(directory(&self.path))?.sync_all()?;
         self.is_outdated = false;
         Ok(())
     }
@@ -110,6 +112,11 @@ pub(super) fn read(path: &Path) -> Found {
     // Without rows, an operator may still repair a file.
     found.is_outdated &= found.rows.is_some();
     found
+}
+
+fn directory(path: &Path) -> &Path {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    directory.unwrap_or(Path::new("."))
 }
 
 /// Returns the paths of a file and of its copy.

@@ -90,6 +90,8 @@ pub struct Unkept {
     pub error: String,
     /// Since when it lacks changes.
     pub since: Micros,
+    /// Whether it does not exist either, so that a restart finds none of the controls.
+    pub loses_all: bool,
 }
 
 /// The controls of this process.
@@ -284,7 +286,8 @@ impl Controls {
         (control, matches)
     }
 
-    fn would_share(&self) -> bool {
+    /// Returns whether all replicas share controls, and the last exchange with them was successful.
+    pub fn would_share(&self) -> bool {
         let is_connected = self.active.clock.follows_store() && self.share_error().is_none();
         self.options.is_shared && is_connected
     }

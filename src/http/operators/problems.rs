@@ -107,7 +107,9 @@ pub(super) fn problems<S: Store>(sources: &Sources<S>, store: &StoreState) -> Ve
     }
     problems.extend(watch.failing().map(|failing| store_problem(store, failing)));
     if let Some((since, error)) = watch.unshared() {
-        let text = format!("controls are not shared: changes apply to this replica only: {error}");
+        let text = format!(
+            "controls are not shared: changes apply to this replica only, and controls of others may be missing: {error}"
+        );
         let runbook = "WeirRedisConnectionDown";
         problems.push(Problem { runbook, ..Problem::new("controls", text, time(since)) });
     }
@@ -117,8 +119,8 @@ pub(super) fn problems<S: Store>(sources: &Sources<S>, store: &StoreState) -> Ve
         let file = Some(file.display().to_string());
         problems.push(Problem { file, ..Problem::new("controls", text.to_owned(), None) });
     }
-    if let Some(Unkept { error, since }) = controls.unkept() {
-        let text = format!("controls are not kept: a restart loses the latest changes: {error}");
+    if let Some(Unkept { error, since, loses_all }) = controls.unkept() {
+        let text = format!("{}: {error}", unkept_text(controls.would_share(), loses_all));
         let (severity, runbook) = (Severity::Warning, "WeirControlsNotKept");
         let problem = Problem::new("controls", text, time(since));
         problems.push(Problem { severity, runbook, ..problem });
@@ -139,6 +141,15 @@ pub(super) fn problems<S: Store>(sources: &Sources<S>, store: &StoreState) -> Ve
     }
     problems.sort_by_key(Problem::rank);
     problems
+}
+
+/// Returns what it means that the file of controls cannot be written.
+fn unkept_text(is_shared: bool, loses_all: bool) -> &'static str {
+    match (is_shared, loses_all) {
+        (true, _) => "the file of controls is outdated: only Redis keeps the latest changes",
+        (false, true) => "controls are not kept: a restart loses all of them",
+        (false, false) => "controls are not kept: a restart loses the latest changes",
+    }
 }
 
 /// Returns the problems of the rules and of where they come from, `started` after the start.
@@ -292,6 +303,16 @@ mod tests {
                 (Severity::Warning, "controls"),
             ]
         );
+    }
+
+    #[test]
+    fn controls_that_redis_keeps_outlive_a_restart() {
+        for loses_all in [false, true] {
+            assert!(unkept_text(true, loses_all).contains("only Redis keeps"));
+            let text = unkept_text(false, loses_all);
+            assert_eq!(text.contains("loses all"), loses_all, "{text}");
+            assert!(text.contains("a restart loses"), "{text}");
+        }
     }
 
     #[test]

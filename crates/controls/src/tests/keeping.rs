@@ -213,6 +213,26 @@ async fn a_file_that_cannot_be_written_is_not_kept() {
 }
 
 #[tokio::test]
+async fn a_directory_that_is_missing_at_the_start_is_reported_and_read_once_it_is_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let [volume, away] = ["volume", "away"].map(|name| directory.path().join(name));
+    fs::create_dir(&volume).unwrap();
+    let path = kept_in(&volume).await;
+    fs::rename(&volume, &away).unwrap();
+    let process = Process::new(options(&path));
+    process.controls.run_once(None).await;
+    assert!(process.controls.unkept().unwrap().loses_all);
+    process.put(block("eve")).await;
+    assert_eq!(process.blocked(&USERS), ["eve"]);
+    fs::rename(&away, &volume).unwrap();
+    process.controls.run_once(None).await;
+    assert!(process.controls.unkept().is_none());
+    for process in [process, Process::new(options(&path))] {
+        assert_eq!(process.blocked(&USERS), USERS);
+    }
+}
+
+#[tokio::test]
 async fn what_is_not_compared_has_room_beside_too_many_that_are() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("controls.json");
