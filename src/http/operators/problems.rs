@@ -168,9 +168,11 @@ fn rule_problems(
         Problem { logged_for: (!has_rules).then_some(lasted), ..Problem::from(rejected) }
     });
     let mut problems: Vec<Problem> = rejected.collect();
-    if problems.is_empty() && !has_rules && started >= RULES_DUE {
+    if !has_rules && (started >= RULES_DUE || !problems.is_empty()) {
         let text = "no rules are loaded: every request gets an error";
-        problems.push(lasting("no_rules", text.to_owned(), started));
+        // The log repeats why they are rejected.
+        let logged_for = problems.is_empty().then_some(started);
+        problems.push(Problem { logged_for, ..lasting("no_rules", text.to_owned(), started) });
     }
     if let Some(StreamLost { since, reason }) = loader.stream_lost()
         && since.elapsed() >= RULES_DUE
@@ -265,6 +267,9 @@ fn time(time: Micros) -> Option<Timestamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::health::Health;
+    use std::sync::Arc;
+    use weir_rules::source::RuleFile;
     use weir_store::{BackendStatus, StoreStatus};
 
     fn problem(kind: &'static str, text: &str) -> Problem {
@@ -303,6 +308,23 @@ mod tests {
                 (Severity::Warning, "controls"),
             ]
         );
+    }
+
+    #[test]
+    fn rules_that_are_rejected_at_the_start_leave_none() {
+        let health = Arc::new(Health::new(false, false));
+        let loader = Loader::new(Arc::default(), weir_rules::Options::default(), health);
+        let load = |text: &str| {
+            let file = RuleFile { name: "rules.yaml".into(), text: text.into() };
+            let is_loaded = loader.load(vec![file], Vec::new()).is_ok();
+            let mut problems = rule_problems(&loader, Duration::ZERO, |_| None);
+            problems.sort_by_key(Problem::rank);
+            let logged = problems.iter().filter(|problem| problem.logged_for.is_some()).count();
+            (is_loaded, problems.iter().map(|problem| problem.kind).collect::<Vec<_>>(), logged)
+        };
+        assert_eq!(load("domain: d\nuint: day\n"), (false, vec!["no_rules", "rules"], 1));
+        assert_eq!(load("domain: d\n"), (true, vec![], 0));
+        assert_eq!(load("domain: d\nuint: day\n"), (false, vec!["rules"], 0));
     }
 
     #[test]

@@ -85,6 +85,9 @@ fn no_rules_and_no_stream_are_red_lines() {
     assert!(line.starts_with("No rules are loaded: every request gets an error, since "), "{line}");
     let line = page.text("#problem-rows li + li");
     assert!(line.starts_with("No stream from the management server: "), "{line}");
+    page.wait_for(
+        "document.querySelector('#headline.critical')?.textContent == 'Every request fails: no rules are loaded'",
+    );
     let critical = "document.querySelectorAll('#problem-rows li.critical').length";
     assert_eq!(page.browser.evaluate(critical), 2);
     page.wait_for(
