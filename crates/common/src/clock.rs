@@ -5,9 +5,14 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use rustix::time::ClockId;
 use tokio::time::MissedTickBehavior;
 use weir_limit::{Micros, SECOND};
+
+use crate::metrics::{MetricFamily, MetricSink, MetricSource};
+
+const STEPS: MetricFamily = MetricFamily::counter("clock_steps", "Steps of the wall clock", &[]);
 
 /// How often [`SystemClock`] is compared with the wall clock.
 const COMPARE_EVERY: Duration = Duration::from_secs(1);
@@ -37,16 +42,36 @@ pub struct SystemClock {
     started: Instant,
     /// The wall clock minus the monotonic clock.
     offset: AtomicI64,
+    steps: Mutex<Steps>,
+}
+
+/// The steps of the wall clock.
+#[derive(Clone, Copy, Debug, Default)]
+struct Steps {
+    count: u64,
+    /// How far the last one went.
+    last: i64,
+    /// When that was, by the monotonic clock.
+    at: Micros,
 }
 
 impl SystemClock {
     /// Starts at the system's time.
     pub fn new() -> SystemClock {
-        SystemClock { started: Instant::now(), offset: AtomicI64::new(signed(wall())) }
+        let offset = AtomicI64::new(signed(wall()));
+        SystemClock { started: Instant::now(), offset, steps: Mutex::default() }
     }
 
-    /// Compares the clocks each second, and follows the wall clock if it stepped. Never ends.
-    pub async fn follow(&self) {
+    /// Returns how far the wall clock stepped last, in microseconds, and how long ago.
+    pub fn last_step(&self) -> Option<(i64, Duration)> {
+        let Steps { count, last, at } = *self.steps.lock();
+        let ago = Duration::from_micros(self.monotonic().saturating_sub(at));
+        (count > 0).then_some((last, ago))
+    }
+
+    /// Compares the clocks each second, and follows the wall clock if it stepped. `limits_follow` is for the log: the
+    /// clock of limits. Never ends.
+    pub async fn follow(&self, limits_follow: &str) {
         let mut tick = tokio::time::interval(COMPARE_EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -59,7 +84,7 @@ impl SystemClock {
             // At most one line a second: each step explains other answers.
             if let Some(step) = self.correct(wall, before) {
                 let step_ms = step / 1_000;
-                tracing::warn!(step_ms, "the wall clock stepped, and limits follow it");
+                tracing::warn!(step_ms, limits_follow, "the wall clock stepped");
             }
         }
     }
@@ -72,6 +97,8 @@ impl SystemClock {
             return None;
         }
         self.offset.store(offset, Ordering::Relaxed);
+        let mut steps = self.steps.lock();
+        *steps = Steps { count: steps.count + 1, last: step, at: monotonic };
         Some(step)
     }
 
@@ -90,6 +117,12 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     fn now(&self) -> Micros {
         self.at(self.monotonic())
+    }
+}
+
+impl MetricSource for SystemClock {
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        sink.counter(STEPS, self.steps.lock().count);
     }
 }
 
@@ -202,13 +235,14 @@ mod tests {
     const DAWN: Micros = 1_800_000_000 * SECOND;
 
     fn clock_at(wall: Micros) -> SystemClock {
-        SystemClock { started: Instant::now(), offset: AtomicI64::new(signed(wall)) }
+        SystemClock { offset: AtomicI64::new(signed(wall)), ..SystemClock::new() }
     }
 
     #[test]
     fn steps_are_followed_in_both_directions_with_the_next_reading() {
         let clock = clock_at(DAWN);
         assert_eq!(clock.correct(DAWN + SECOND, SECOND), None);
+        assert_eq!(clock.last_step(), None);
         let day = 86_400 * SECOND;
         // A virtual machine that was suspended for a day.
         assert_eq!(clock.correct(DAWN + day + 2 * SECOND, 2 * SECOND), Some(signed(day)));
@@ -218,6 +252,7 @@ mod tests {
         assert_eq!(clock.correct(DAWN + SECOND, 3 * SECOND), Some(back));
         assert_eq!(clock.at(4 * SECOND), DAWN + 2 * SECOND);
         assert_eq!(clock.correct(DAWN + 3 * SECOND, 5 * SECOND), None);
+        assert_eq!((clock.last_step().unwrap().0, clock.steps.lock().count), (back, 2));
     }
 
     #[test]

@@ -22,7 +22,7 @@ use weir_store::{Late, Store, StoreError};
 pub(super) const VARYING_KINDS: [&str; 4] = ["store", "controls", "disk", "xds"];
 
 /// The kinds in the order of harm, each with the alert whose runbook fits.
-const KINDS: [(&str, &str); 8] = [
+const KINDS: [(&str, &str); 9] = [
     ("no_rules", "WeirRulesRejected"),
     ("store", "WeirStoreErrors"),
     ("certificate", "WeirCertificateExpires"),
@@ -31,7 +31,11 @@ const KINDS: [(&str, &str); 8] = [
     ("rules", "WeirRulesRejected"),
     ("xds", "WeirManagementServerLost"),
     ("file", "WeirRulesUnread"),
+    ("clock", "WeirClockStepped"),
 ];
+
+/// How long a step of the wall clock is a problem.
+const STEP_SHOWN: Duration = Duration::from_secs(600);
 
 /// When the first rules are due after the start, and a stream after its end.
 const RULES_DUE: Duration = Duration::from_secs(5);
@@ -39,7 +43,7 @@ const RULES_DUE: Duration = Duration::from_secs(5);
 /// Something that operators should do something about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Problem {
-    /// `rules`, `no_rules`, `xds`, `file`, `store`, `controls`, `certificate` or `disk`.
+    /// `rules`, `no_rules`, `xds`, `file`, `store`, `controls`, `certificate`, `disk` or `clock`.
     pub kind: &'static str,
     pub severity: Severity,
     /// The problem in one sentence.
@@ -92,7 +96,7 @@ impl Problem {
 
 /// Returns all problems, those that do the most harm first, with the store in this state.
 pub(super) fn problems<S: Store>(sources: &Sources<S>, store: &StoreState) -> Vec<Problem> {
-    let Sources { loader, controls, identities, watch, .. } = sources;
+    let Sources { loader, controls, identities, watch, clock, .. } = sources;
     let now = controls.now();
     let ago = |ago: Duration| {
         let then = now.saturating_sub(Micros::try_from(ago.as_micros()).unwrap_or(Micros::MAX));
@@ -125,6 +129,11 @@ pub(super) fn problems<S: Store>(sources: &Sources<S>, store: &StoreState) -> Ve
         let problem = Problem::new("controls", text, time(since));
         problems.push(Problem { severity, runbook, ..problem });
     }
+    if let Some((step, since)) = clock.last_step().filter(|(_, since)| *since < STEP_SHOWN) {
+        let text = step_text(step, sources.limits_follow);
+        let severity = Severity::Warning;
+        problems.push(Problem { severity, ..Problem::new("clock", text, ago(since)) });
+    }
     for CertificateProblem { text, file, since } in identities.problems(now) {
         let since = Timestamp::from_second(since).ok();
         problems.push(Problem { file, ..Problem::new("certificate", text, since) });
@@ -150,6 +159,13 @@ fn unkept_text(is_shared: bool, loses_all: bool) -> &'static str {
         (false, true) => "controls are not kept: a restart loses all of them",
         (false, false) => "controls are not kept: a restart loses the latest changes",
     }
+}
+
+/// Returns how far the wall clock stepped, and which clock limits follow.
+fn step_text(step: i64, limits_follow: &str) -> String {
+    let direction = if step < 0 { "back" } else { "forward" };
+    let far = rounded(step.unsigned_abs() / 1_000);
+    format!("the wall clock stepped {direction} by {far}: limits follow {limits_follow}")
 }
 
 /// Returns the problems of the rules and of where they come from, `started` after the start.
@@ -325,6 +341,14 @@ mod tests {
         assert_eq!(load("domain: d\nuint: day\n"), (false, vec!["no_rules", "rules"], 1));
         assert_eq!(load("domain: d\n"), (true, vec![], 0));
         assert_eq!(load("domain: d\nuint: day\n"), (false, vec!["rules"], 0));
+    }
+
+    #[test]
+    fn a_step_of_the_clock_names_the_clock_of_limits() {
+        let text = step_text(120_000_000, "it");
+        assert_eq!(text, "the wall clock stepped forward by 2m: limits follow it");
+        let text = step_text(-500_000, "the clock of Redis");
+        assert!(text.contains("back by ") && text.ends_with("follow the clock of Redis"), "{text}");
     }
 
     #[test]
