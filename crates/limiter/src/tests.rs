@@ -326,7 +326,8 @@ async fn what_a_store_fails_to_charge_is_an_error_of_its_rule() {
     let decided = limiter.decide(Some(&rules), &request, budget, holds).await;
     let error = decided.err().unwrap();
     assert_eq!(error, StoreError::TimedOut.into());
-    let wanted = "the store did not answer in time (settings store.budget and store.redis.slow_after)";
+    let wanted =
+        "the store did not answer in time (settings store.budget and store.redis.slow_after)";
     assert_eq!(error.to_string(), wanted);
     let errors = rules.rules().map(|rule| rule.stats.store_errors.load(Relaxed));
     assert_eq!(errors.collect::<Vec<_>>(), [3, 0, 0]);

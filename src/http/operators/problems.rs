@@ -134,9 +134,13 @@ pub(super) fn problems<S: Store>(sources: &Sources<S>, store: &StoreState) -> Ve
         let severity = Severity::Warning;
         problems.push(Problem { severity, ..Problem::new("clock", text, ago(since)) });
     }
-    for CertificateProblem { text, file, since } in identities.problems(now) {
+    for CertificateProblem { text, file, since, is_rejected } in identities.problems(now) {
         let since = Timestamp::from_second(since).ok();
-        problems.push(Problem { file, ..Problem::new("certificate", text, since) });
+        let mut problem = Problem { file, ..Problem::new("certificate", text, since) };
+        if is_rejected {
+            problem.runbook = "WeirCertificateNotReloaded";
+        }
+        problems.push(problem);
     }
     for backend in &store.status.backends {
         let Some(saved) = &backend.saved else { continue };
@@ -242,7 +246,7 @@ pub(super) fn cause(store: &StoreState) -> Option<String> {
     Some(match down.map(|backend| (backend.late, backend.down_because)) {
         Some((Some(Late { after: Some(after), slow_after }), _)) => format!(
             "{name} answers in {}, later than store.redis.slow_after allows ({})",
-            rounded(u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
+            took_text(after),
             exact(slow_after)
         ),
         Some((Some(Late { after: None, slow_after }), _)) => {
@@ -255,6 +259,10 @@ pub(super) fn cause(store: &StoreState) -> Option<String> {
     })
 }
 
+fn took_text(took: Duration) -> String {
+    rounded(u64::try_from(took.as_millis()).unwrap_or(u64::MAX))
+}
+
 /// Returns what a sentence calls the store.
 fn name(store: &StoreState) -> &'static str {
     let is_redis = store.status.backends.iter().any(|backend| backend.kind == "redis");
@@ -263,7 +271,13 @@ fn name(store: &StoreState) -> &'static str {
 
 /// Returns an error of the store that calls it by its name.
 fn named(store: &StoreState, error: StoreError) -> String {
-    error.to_string().replace("the store", name(store))
+    let text = error.to_string().replace("the store", name(store));
+    if error != StoreError::TimedOut {
+        return text;
+    }
+    let took = store.status.backends.iter().find_map(|backend| backend.late?.after);
+    let took = took.map(|took| format!(" but in {}", took_text(took))).unwrap_or_default();
+    format!("{text}{took} (settings store.budget and store.redis.slow_after)")
 }
 
 impl From<Rejected> for Problem {
@@ -393,7 +407,7 @@ mod tests {
         for (got, wanted) in [
             (
                 text(true, (2, 540), &["error"], true),
-                "2 of 540 charges in 10 s failed; policy error answered them: Redis did not answer in time",
+                "2 of 540 charges in 10 s failed; policy error answered them: Redis did not answer in time (settings store.budget and store.redis.slow_after)",
             ),
             (
                 text(true, (2, 540), &["error", "allow"], false),
@@ -410,6 +424,20 @@ mod tests {
         ] {
             assert_eq!(got, wanted);
         }
+    }
+
+    #[test]
+    fn a_late_answer_has_its_time_and_the_settings() {
+        let (after, slow_after) = (Some(Duration::from_millis(31)), Duration::from_millis(20));
+        let late = Some(Late { after, slow_after });
+        let redis = BackendStatus { kind: "redis", late, ..BackendStatus::default() };
+        let status = StoreStatus { backends: vec![redis], failures: None };
+        let store = StoreState { is_connected: true, status };
+        assert_eq!(
+            named(&store, StoreError::TimedOut),
+            "Redis did not answer in time but in 31ms (settings store.budget and store.redis.slow_after)"
+        );
+        assert_eq!(named(&store, StoreError::OutOfMemory), "Redis has no room left");
     }
 
     #[test]
