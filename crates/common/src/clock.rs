@@ -42,31 +42,21 @@ pub struct SystemClock {
     started: Instant,
     /// The wall clock minus the monotonic clock.
     offset: AtomicI64,
-    steps: Mutex<Steps>,
-}
-
-/// The steps of the wall clock.
-#[derive(Clone, Copy, Debug, Default)]
-struct Steps {
-    count: u64,
-    /// How far the last one went.
-    last: i64,
-    /// When that was, by the monotonic clock.
-    at: Micros,
+    steps: AtomicU64,
+    last_step: Mutex<Option<(i64, Instant)>>,
 }
 
 impl SystemClock {
     /// Starts at the system's time.
     pub fn new() -> SystemClock {
+        let (steps, last_step) = Default::default();
         let offset = AtomicI64::new(signed(wall()));
-        SystemClock { started: Instant::now(), offset, steps: Mutex::default() }
+        SystemClock { started: Instant::now(), offset, steps, last_step }
     }
 
-    /// Returns how far the wall clock stepped last, in microseconds, and how long ago.
-    pub fn last_step(&self) -> Option<(i64, Duration)> {
-        let Steps { count, last, at } = *self.steps.lock();
-        let ago = Duration::from_micros(self.monotonic().saturating_sub(at));
-        (count > 0).then_some((last, ago))
+    /// Returns how far the wall clock stepped last, in microseconds, and when.
+    pub fn last_step(&self) -> Option<(i64, Instant)> {
+        *self.last_step.lock()
     }
 
     /// Compares the clocks each second, and follows the wall clock if it stepped. `limits_follow` is for the log: the
@@ -97,8 +87,8 @@ impl SystemClock {
             return None;
         }
         self.offset.store(offset, Ordering::Relaxed);
-        let mut steps = self.steps.lock();
-        *steps = Steps { count: steps.count + 1, last: step, at: monotonic };
+        self.steps.fetch_add(1, Ordering::Relaxed);
+        *self.last_step.lock() = Some((step, Instant::now()));
         Some(step)
     }
 
@@ -122,7 +112,7 @@ impl Clock for SystemClock {
 
 impl MetricSource for SystemClock {
     fn collect(&self, sink: &mut dyn MetricSink) {
-        sink.counter(STEPS, self.steps.lock().count);
+        sink.counter(STEPS, self.steps.load(Ordering::Relaxed));
     }
 }
 
@@ -252,7 +242,7 @@ mod tests {
         assert_eq!(clock.correct(DAWN + SECOND, 3 * SECOND), Some(back));
         assert_eq!(clock.at(4 * SECOND), DAWN + 2 * SECOND);
         assert_eq!(clock.correct(DAWN + 3 * SECOND, 5 * SECOND), None);
-        assert_eq!((clock.last_step().unwrap().0, clock.steps.lock().count), (back, 2));
+        assert_eq!((clock.last_step().unwrap().0, clock.steps.load(Ordering::Relaxed)), (back, 2));
     }
 
     #[test]

@@ -96,7 +96,7 @@ impl Problem {
 
 /// Returns all problems, those that do the most harm first, with the store in this state.
 pub(super) fn problems<S: Store>(sources: &Sources<S>, store: &StoreState) -> Vec<Problem> {
-    let Sources { loader, controls, identities, watch, clock, .. } = sources;
+    let Sources { loader, controls, identities, watch, clock, limits_follow, .. } = sources;
     let now = controls.now();
     let ago = |ago: Duration| {
         let then = now.saturating_sub(Micros::try_from(ago.as_micros()).unwrap_or(Micros::MAX));
@@ -129,18 +129,13 @@ pub(super) fn problems<S: Store>(sources: &Sources<S>, store: &StoreState) -> Ve
         let problem = Problem::new("controls", text, time(since));
         problems.push(Problem { severity, runbook, ..problem });
     }
-    if let Some((step, since)) = clock.last_step().filter(|(_, since)| *since < STEP_SHOWN) {
-        let text = step_text(step, sources.limits_follow);
-        let severity = Severity::Warning;
-        problems.push(Problem { severity, ..Problem::new("clock", text, ago(since)) });
+    if let Some((step, at)) = clock.last_step().filter(|(_, at)| at.elapsed() < STEP_SHOWN) {
+        let problem = Problem::new("clock", step_text(step, limits_follow), ago(at.elapsed()));
+        problems.push(Problem { severity: Severity::Warning, ..problem });
     }
-    for CertificateProblem { text, file, since, is_rejected } in identities.problems(now) {
+    for CertificateProblem { text, file, since, runbook } in identities.problems(now) {
         let since = Timestamp::from_second(since).ok();
-        let mut problem = Problem { file, ..Problem::new("certificate", text, since) };
-        if is_rejected {
-            problem.runbook = "WeirCertificateNotReloaded";
-        }
-        problems.push(problem);
+        problems.push(Problem { file, runbook, ..Problem::new("certificate", text, since) });
     }
     for backend in &store.status.backends {
         let Some(saved) = &backend.saved else { continue };
@@ -183,16 +178,10 @@ fn rule_problems(
         logged_for: Some(lasted),
         ..Problem::new(kind, text, ago(lasted))
     };
-    let rejected = loader.rejected().map(|rejected| {
-        let lasted = rejected.since.elapsed().unwrap_or_default();
-        Problem { logged_for: (!has_rules).then_some(lasted), ..Problem::from(rejected) }
-    });
-    let mut problems: Vec<Problem> = rejected.collect();
+    let mut problems: Vec<Problem> = loader.rejected().map(Problem::from).collect();
     if !has_rules && (started >= RULES_DUE || !problems.is_empty()) {
         let text = "no rules are loaded: every request gets an error";
-        // The log repeats why they are rejected.
-        let logged_for = problems.is_empty().then_some(started);
-        problems.push(Problem { logged_for, ..lasting("no_rules", text.to_owned(), started) });
+        problems.push(lasting("no_rules", text.to_owned(), started));
     }
     if let Some(StreamLost { since, reason }) = loader.stream_lost()
         && since.elapsed() >= RULES_DUE
@@ -379,6 +368,7 @@ mod tests {
     fn every_problem_has_the_runbook_of_an_alert() {
         let alerts = include_str!("../../../alerts/weir.rules.yaml");
         let source = include_str!("problems.rs").split("mod tests").next().unwrap();
+        let source = source.to_owned() + include_str!("../../net/tls/identities.rs");
         let names: Vec<&str> = source.split('"').filter(|text| text.starts_with("Weir")).collect();
         assert!(names.len() > 8, "{names:?}");
         for name in names {

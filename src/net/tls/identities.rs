@@ -51,8 +51,8 @@ pub struct CertificateProblem {
     pub file: Option<String>,
     /// When it began, in seconds since 1970.
     pub since: i64,
-    /// Whether changed files were rejected.
-    pub is_rejected: bool,
+    /// The name of a runbook in docs/operations.md.
+    pub runbook: &'static str,
 }
 
 impl Identities {
@@ -91,8 +91,8 @@ impl Identities {
                 let text = format!("changed TLS certificates of {listener} are invalid: {error}");
                 let ago = u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX);
                 let since = seconds(now.saturating_sub(ago));
-                let (file, is_rejected) = (file.clone(), true);
-                problems.push(CertificateProblem { text, file, since, is_rejected });
+                let (file, runbook) = (file.clone(), "WeirCertificateNotReloaded");
+                problems.push(CertificateProblem { text, file, since, runbook });
             }
             let Some(certificate) = certificate else { continue };
             let Some((notice, since)) = notice(&certificate, seconds(now)) else { continue };
@@ -105,7 +105,8 @@ impl Identities {
             if let Some(expires) = certificate.expires() {
                 text += &format!(": {expires}");
             }
-            problems.push(CertificateProblem { text, file, since, is_rejected: false });
+            let runbook = "WeirCertificateExpires";
+            problems.push(CertificateProblem { text, file, since, runbook });
         }
         problems
     }

@@ -6,18 +6,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, getrlimit};
 
+use weir_common::metric_families;
 use weir_common::metrics::{MetricFamily, MetricSink, MetricSource, SampleValue};
 
-const BUILD_INFO: MetricFamily = MetricFamily::gauge(
-    "build_info",
-    "The version of the program and its commit, as labels of a 1",
-    &["version", "commit"],
-);
-const START_TIME: MetricFamily = MetricFamily::gauge(
-    "start_time_seconds",
-    "Time of the start, in seconds since the Unix epoch",
-    &[],
-);
+metric_families! {
+    BUILD_INFO: gauge("build_info", &["version", "commit"])
+        = "The version of the program and its commit, as labels of a 1";
+    START_TIME: gauge("start_time_seconds", &[]) = "Time of the start, in seconds since the Unix epoch";
+}
+
 const CPU: MetricFamily =
     MetricFamily::counter("process_cpu_seconds", "CPU time spent, of user and system", &[])
         .standard();
