@@ -64,16 +64,14 @@ impl DomainCounts {
         });
     }
 
-    /// Returns the sum of all domains.
-    pub fn total(&self) -> u64 {
-        let domains = self.domains.snapshot(|count| count.load(Ordering::Relaxed));
-        let other = self.budget.other.load(Ordering::Relaxed);
-        other + domains.iter().map(|(_, count)| count).sum::<u64>()
+    /// Returns the count of each domain, in order, but of those beyond the cap.
+    pub fn counts(&self) -> Vec<(Arc<str>, u64)> {
+        self.domains.snapshot(|count| count.load(Ordering::Relaxed))
     }
 
     fn collect(&self, sink: &mut dyn MetricSink) {
         sink.family(DOMAIN_NOT_FOUND);
-        for (domain, count) in self.domains.snapshot(|count| count.load(Ordering::Relaxed)) {
+        for (domain, count) in self.counts() {
             sink.sample(&[("domain", &domain)], SampleValue::Counter(count));
         }
         let other = self.budget.other.load(Ordering::Relaxed);

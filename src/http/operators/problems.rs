@@ -17,12 +17,12 @@ use weir_controls::Unkept;
 use weir_limit::{Micros, SECOND};
 use weir_store::{Late, Store, StoreError};
 
-/// The kinds whose text has an error of a store, a disk or a server: the next one is the same problem. The page has
-/// them too.
-pub(super) const VARYING_KINDS: [&str; 4] = ["store", "controls", "disk", "xds"];
+/// The kinds whose text has an error of a store, a disk or a server, or one domain of several: the next one is the same
+/// problem. The page has them too.
+pub(super) const VARYING_KINDS: [&str; 5] = ["store", "controls", "disk", "xds", "domain"];
 
 /// The kinds in the order of harm, each with the alert whose runbook fits.
-const KINDS: [(&str, &str); 9] = [
+const KINDS: [(&str, &str); 10] = [
     ("no_rules", "WeirRulesRejected"),
     ("store", "WeirStoreErrors"),
     ("certificate", "WeirCertificateExpires"),
@@ -32,6 +32,7 @@ const KINDS: [(&str, &str); 9] = [
     ("xds", "WeirManagementServerLost"),
     ("file", "WeirRulesUnread"),
     ("clock", "WeirClockStepped"),
+    ("domain", "WeirUnknownDomain"),
 ];
 
 /// How long a step of the wall clock is a problem.
@@ -43,7 +44,7 @@ const RULES_DUE: Duration = Duration::from_secs(5);
 /// Something that operators should do something about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Problem {
-    /// `rules`, `no_rules`, `xds`, `file`, `store`, `controls`, `certificate`, `disk` or `clock`.
+    /// `rules`, `no_rules`, `xds`, `file`, `store`, `controls`, `certificate`, `disk`, `clock` or `domain`.
     pub kind: &'static str,
     pub severity: Severity,
     /// The problem in one sentence.
@@ -131,6 +132,12 @@ pub(super) fn problems<S: Store>(sources: &Sources<S>, store: &StoreState) -> Ve
     }
     if let Some((step, at)) = clock.last_step().filter(|(_, at)| at.elapsed() < STEP_SHOWN) {
         let problem = Problem::new("clock", step_text(step, limits_follow), ago(at.elapsed()));
+        problems.push(Problem { severity: Severity::Warning, ..problem });
+    }
+    if let Some((domain, since)) = watch.unknown_domain() {
+        let text =
+            format!("requests name the domain {domain}, which has no rules: they are allowed");
+        let problem = Problem::new("domain", text, time(since));
         problems.push(Problem { severity: Severity::Warning, ..problem });
     }
     for CertificateProblem { text, file, since, runbook } in identities.problems(now) {
@@ -259,7 +266,7 @@ fn name(store: &StoreState) -> &'static str {
 }
 
 /// Returns an error of the store that calls it by its name.
-fn named(store: &StoreState, error: StoreError) -> String {
+pub(super) fn named(store: &StoreState, error: StoreError) -> String {
     let text = error.to_string().replace("the store", name(store));
     if error != StoreError::TimedOut {
         return text;
