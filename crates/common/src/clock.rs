@@ -59,8 +59,7 @@ impl SystemClock {
         *self.last_step.lock()
     }
 
-    /// Compares the clocks each second, and follows the wall clock if it stepped. `limits_follow` is for the log: the
-    /// clock of limits. Never ends.
+    /// Compares the clocks each second, and follows the wall clock if it stepped; logs what `limits_follow`. Never ends.
     pub async fn follow(&self, limits_follow: &str) {
         let mut tick = tokio::time::interval(COMPARE_EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -32,7 +32,7 @@ pub(super) struct ControlFile {
     members: Rows,
     /// Whether the file or its copy lacks a change, or is to be replaced.
     pub is_outdated: bool,
-    /// Whether the directory did not exist at the start, and no controls were found in it since.
+    /// Whether the directory was missing at the start, such as a volume that is not mounted, and still is.
     pub is_unread: bool,
 }
 
@@ -78,6 +78,10 @@ impl ControlFile {
 
     /// Replaces the file and its copy.
     pub fn write(&mut self) -> io::Result<()> {
+        if self.is_unread && both(&self.path).iter().any(|path| path.exists()) {
+            return Err(io::Error::other("it has appeared: restart weir to read it"));
+        }
+        self.is_unread &= !directory(&self.path).is_dir();
         let mut controls = String::from("{");
         for (n, member) in self.members.values().enumerate() {
             controls.push_str(if n == 0 { "" } else { "," });
@@ -115,8 +119,7 @@ pub(super) fn read(path: &Path) -> Found {
 }
 
 fn directory(path: &Path) -> &Path {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    directory.unwrap_or(Path::new("."))
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Returns the paths of a file and of its copy.

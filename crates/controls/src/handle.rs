@@ -90,8 +90,6 @@ pub struct Unkept {
     pub error: String,
     /// Since when it lacks changes.
     pub since: Micros,
-    /// Whether it does not exist either, so that a restart finds none of the controls.
-    pub loses_all: bool,
 }
 
 /// The controls of this process.

@@ -32,7 +32,7 @@ pub enum FirstRead {
 pub(super) struct Sharing {
     pub first_read: watch::Sender<FirstRead>,
     /// The version that was read or written last.
-    pub version: Mutex<Option<String>>,
+    version: Mutex<Option<String>>,
     unread: Mutex<Option<Unread>>,
     /// Why the last exchange failed.
     pub failed: Mutex<Option<TableError>>,

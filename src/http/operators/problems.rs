@@ -17,8 +17,7 @@ use weir_controls::Unkept;
 use weir_limit::{Micros, SECOND};
 use weir_store::{Late, Store, StoreError};
 
-/// The kinds whose text has an error of a store, a disk or a server, or one domain of several: the next one is the same
-/// problem. The page has them too.
+/// The kinds whose text has an error, or one domain of several: the next one is the same problem. The page has them too.
 pub(super) const VARYING_KINDS: [&str; 5] = ["store", "controls", "disk", "xds", "domain"];
 
 /// The kinds in the order of harm, each with the alert whose runbook fits.
@@ -124,8 +123,8 @@ pub(super) fn problems<S: Store>(sources: &Sources<S>, store: &StoreState) -> Ve
         let file = Some(file.display().to_string());
         problems.push(Problem { file, ..Problem::new("controls", text.to_owned(), None) });
     }
-    if let Some(Unkept { error, since, loses_all }) = controls.unkept() {
-        let text = format!("{}: {error}", unkept_text(controls.would_share(), loses_all));
+    if let Some(Unkept { error, since }) = controls.unkept() {
+        let text = format!("{}: {error}", unkept_text(controls.would_share()));
         let (severity, runbook) = (Severity::Warning, "WeirControlsNotKept");
         let problem = Problem::new("controls", text, time(since));
         problems.push(Problem { severity, runbook, ..problem });
@@ -135,8 +134,7 @@ pub(super) fn problems<S: Store>(sources: &Sources<S>, store: &StoreState) -> Ve
         problems.push(Problem { severity: Severity::Warning, ..problem });
     }
     if let Some((domain, since)) = watch.unknown_domain() {
-        let text =
-            format!("requests name the domain {domain}, which has no rules: they are allowed");
+        let text = format!("no rules have the domain {domain}: requests with it are allowed");
         let problem = Problem::new("domain", text, time(since));
         problems.push(Problem { severity: Severity::Warning, ..problem });
     }
@@ -159,11 +157,10 @@ pub(super) fn problems<S: Store>(sources: &Sources<S>, store: &StoreState) -> Ve
 }
 
 /// Returns what it means that the file of controls cannot be written.
-fn unkept_text(is_shared: bool, loses_all: bool) -> &'static str {
-    match (is_shared, loses_all) {
-        (true, _) => "the file of controls is outdated: only Redis keeps the latest changes",
-        (false, true) => "controls are not kept: a restart loses all of them",
-        (false, false) => "controls are not kept: a restart loses the latest changes",
+fn unkept_text(is_shared: bool) -> &'static str {
+    match is_shared {
+        true => "the file of controls is outdated: only Redis keeps the latest changes",
+        false => "controls are not kept: a restart loses what their file lacks",
     }
 }
 
@@ -242,7 +239,7 @@ pub(super) fn cause(store: &StoreState) -> Option<String> {
     Some(match down.map(|backend| (backend.late, backend.down_because)) {
         Some((Some(Late { after: Some(after), slow_after }), _)) => format!(
             "{name} answers in {}, later than store.redis.slow_after allows ({})",
-            took_text(after),
+            rounded(after.as_millis() as u64),
             exact(slow_after)
         ),
         Some((Some(Late { after: None, slow_after }), _)) => {
@@ -255,10 +252,6 @@ pub(super) fn cause(store: &StoreState) -> Option<String> {
     })
 }
 
-fn took_text(took: Duration) -> String {
-    rounded(u64::try_from(took.as_millis()).unwrap_or(u64::MAX))
-}
-
 /// Returns what a sentence calls the store.
 fn name(store: &StoreState) -> &'static str {
     let is_redis = store.status.backends.iter().any(|backend| backend.kind == "redis");
@@ -267,13 +260,13 @@ fn name(store: &StoreState) -> &'static str {
 
 /// Returns an error of the store that calls it by its name.
 pub(super) fn named(store: &StoreState, error: StoreError) -> String {
-    let text = error.to_string().replace("the store", name(store));
-    if error != StoreError::TimedOut {
-        return text;
+    let mut text = error.to_string().replace("the store", name(store));
+    if error == StoreError::TimedOut {
+        let took = store.status.backends.iter().find_map(|backend| backend.late?.after);
+        text.extend(took.map(|took| format!(" but in {}", rounded(took.as_millis() as u64))));
+        text += " (settings store.budget and store.redis.slow_after)";
     }
-    let took = store.status.backends.iter().find_map(|backend| backend.late?.after);
-    let took = took.map(|took| format!(" but in {}", took_text(took))).unwrap_or_default();
-    format!("{text}{took} (settings store.budget and store.redis.slow_after)")
+    text
 }
 
 impl From<Rejected> for Problem {
@@ -363,12 +356,8 @@ mod tests {
 
     #[test]
     fn controls_that_redis_keeps_outlive_a_restart() {
-        for loses_all in [false, true] {
-            assert!(unkept_text(true, loses_all).contains("only Redis keeps"));
-            let text = unkept_text(false, loses_all);
-            assert_eq!(text.contains("loses all"), loses_all, "{text}");
-            assert!(text.contains("a restart loses"), "{text}");
-        }
+        assert!(unkept_text(false).contains("a restart loses what their file lacks"));
+        assert!(unkept_text(true).contains("only Redis keeps the latest changes"));
     }
 
     #[test]

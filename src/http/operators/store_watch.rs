@@ -22,9 +22,6 @@ pub(super) const WINDOW: Duration = Duration::from_secs(10);
 const RAISE_AFTER: Duration = Duration::from_secs(3);
 const CLEAR_AFTER: Duration = Duration::from_secs(10);
 
-/// How long a domain without rules is a problem after the last request that named it.
-const UNKNOWN_FOR: Duration = Duration::from_secs(60);
-
 /// The fewest failed charges in a window that are a problem.
 const MIN_FAILED: u64 = 2;
 
@@ -143,7 +140,7 @@ impl StoreWatch {
         }
         watched.unknown = unknown;
         let newest = watched.unknown_domain.as_ref();
-        let is_recent = newest.is_some_and(|(_, at)| now.elapsed.saturating_sub(*at) < UNKNOWN_FOR);
+        let is_recent = newest.is_some_and(|(_, at)| now.elapsed.saturating_sub(*at) < WINDOW * 6);
         watched.is_unknown.note(now, is_recent);
         watched.unshared.note(now, share_error.is_some());
         watched.share_error = share_error.unwrap_or(std::mem::take(&mut watched.share_error));

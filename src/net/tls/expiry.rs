@@ -34,12 +34,8 @@ pub(super) struct ExpiryLog {
 fn passed(certificate: &Certificate, left: i64) -> impl Iterator<Item = i64> {
     let lifetime = certificate.not_after.saturating_sub(certificate.not_before);
     let notices = NOTICES.into_iter().filter(move |notice| lifetime >= 2 * notice);
-    notices.chain([problem_below(lifetime)]).filter(move |notice| left <= *notice)
-}
-
-/// Returns how long before its end a certificate of this lifetime is a problem.
-fn problem_below(lifetime: i64) -> i64 {
-    PROBLEM_BELOW.min(lifetime / 5)
+    let soon = PROBLEM_BELOW.min(lifetime / 5);
+    notices.chain([soon]).filter(move |notice| left <= *notice)
 }
 
 /// Returns whether a certificate is a problem `now`, and since when, in seconds since 1970: by the rule of the alert
@@ -51,7 +47,7 @@ pub(super) fn notice(certificate: &Certificate, now: i64) -> Option<(Notice, i64
         return Some((Notice::Expired, not_after));
     }
     let lifetime = not_after.saturating_sub(certificate.not_before);
-    let soon = problem_below(lifetime);
+    let soon = PROBLEM_BELOW.min(lifetime / 5);
     (left < soon).then(|| (Notice::Expires, not_after.saturating_sub(soon)))
 }
 

@@ -200,7 +200,7 @@ fn controls_that_cannot_be_kept_are_a_line_with_the_cause_until_they_can() {
     let Some(mut page) = Page::open(weir, DESK) else { return };
     page.wait_for("document.querySelector('#problem-rows li')");
     let line = page.text("#problem-rows li");
-    let wanted = "Controls are not kept: a restart loses all of them: controls.file /";
+    let wanted = "Controls are not kept: a restart loses what their file lacks: controls.file /";
     assert!(line.starts_with(wanted), "{line}");
     assert!(line.contains(" cannot be written: No such file or directory"), "{line}");
     std::fs::create_dir(&directory).unwrap();

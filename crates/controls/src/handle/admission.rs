@@ -89,9 +89,8 @@ pub(super) fn effects_on_others(
 fn blocking(other: &Control, allowance: &Control) -> Option<String> {
     let is_spared = other.except.iter().any(|spared| allowance.entries.contains(spared));
     let blocks = other.action == Action::Block && allowance.is_within(other) && !is_spared;
-    let (id, matches) = (&other.id, other.match_text());
     let help = "a block comes before an allowance; put the block again with --except";
-    blocks.then(|| format!("{id} ({matches}) still blocks it: {help}"))
+    blocks.then(|| format!("{} ({}) still blocks it: {help}", other.id, other.match_text()))
 }
 
 /// Returns why one of two controls that change limits has no effect on some descriptors, although the

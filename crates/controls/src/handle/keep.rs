@@ -1,6 +1,5 @@
 //! Keeps controls in a file, and reports damage of it.
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -81,22 +80,6 @@ impl Controls {
         self.unkept().filter(|_| !kept).map(|unkept| unkept.error)
     }
 
-    /// Reads controls in a directory that did not exist at the start, such as a volume that is mounted late: a write
-    /// would replace them.
-    async fn read_late(&self, file: &mut ControlFile) {
-        let path = file.path.clone();
-        let Ok(Found { rows: Some(rows), .. }) = run_blocking(move || file::read(&path)).await
-        else {
-            return;
-        };
-        let rows = rows.into_iter().map(|(name, text)| TableRow { name, at: 0, text }).collect();
-        self.set.lock().merge(rows, self.now());
-        // Other replicas may not have them.
-        *self.sharing.version.lock() = None;
-        self.activate().await;
-        file.is_unread = false;
-    }
-
     /// Writes what the file lacks. Returns whether there is a file, and it has the controls as they are now.
     pub(super) async fn write_file(&self) -> bool {
         let Some(file) = &self.file else {
@@ -104,9 +87,6 @@ impl Controls {
             return false;
         };
         let mut file = file.clone().lock_owned().await;
-        if file.is_unread {
-            self.read_late(&mut file).await;
-        }
         file.change(self.set.lock().take_unwritten());
         if !file.is_outdated {
             return true;
@@ -126,9 +106,8 @@ impl Controls {
                 }
                 let mut unkept = self.unkept.lock();
                 let since = unkept.as_ref().map_or_else(|| self.now(), |unkept| unkept.since);
-                let loses_all = error.kind() == ErrorKind::NotFound;
                 let error = format!("controls.file {path} cannot be written: {error}");
-                *unkept = Some(Unkept { error, since, loses_all });
+                *unkept = Some(Unkept { error, since });
                 false
             }
             Err(_) => false,
