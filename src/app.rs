@@ -42,6 +42,7 @@ use weir_controls::{ActiveRules, ControlClock, Controls};
 use weir_limiter::Limiter;
 use weir_rules::WatchedLists;
 use weir_store::Operations;
+use weir_store::redis::Clock;
 use weir_telemetry::log::ActiveLevels;
 use weir_telemetry::metrics::{Metrics, ProcessMetrics};
 use weir_telemetry::reference::page::ReferencePage;
@@ -63,7 +64,6 @@ pub struct App {
     /// The service of `/json`, with its own permissions.
     json_rate_limit: RateLimit<ConfiguredStore>,
     sources: Sources<ConfiguredStore>,
-    clock: Arc<SystemClock>,
     metrics: Arc<Metrics>,
     reference_page: Option<Arc<ReferencePage>>,
     log_levels: Option<ActiveLevels>,
@@ -99,6 +99,8 @@ impl App {
         let log = Arc::new(ChangeLog::new(control_clock.clone()));
         let rules: Rules = Arc::new(ActiveRules::new(control_clock, *settings.rules.max_log_bytes));
         let is_shared = limiter.store().shared_table().is_some();
+        let redis = settings.redis_options();
+        let has_redis_clock = redis.is_some_and(|(redis, _)| redis.clock == Clock::Server);
         let control_options = settings.control_options(is_shared);
         let controls = Arc::new(Controls::new(rules.clone(), control_options, {
             let limiter = limiter.clone();
@@ -108,6 +110,7 @@ impl App {
         metrics.add(limiter.clone());
         metrics.add(rules.clone());
         metrics.add(controls.clone());
+        metrics.add(clock.clone());
         metrics.add(Arc::new(ProcessMetrics::new(VERSION, COMMIT)));
         metrics.add(Arc::new(thread_failures.clone()));
         let mut health = Health::new(settings.requires_rules(), *settings.health.require_domain);
@@ -201,9 +204,10 @@ impl App {
                 identities: Arc::default(),
                 watch: Arc::default(),
                 log,
+                clock,
+                limits_follow: if has_redis_clock { "the clock of Redis" } else { "it" },
                 started: Instant::now(),
             },
-            clock,
             metrics,
             reference_page: reference_page::make(settings).map(Arc::new),
             log_levels: None,
@@ -278,9 +282,10 @@ impl App {
         announced: Level,
     ) -> anyhow::Result<()> {
         let (close, closed) = watch::channel(false);
-        let Sources { limiter, top, controls, health, identities, .. } = &self.sources;
+        let Sources { limiter, top, controls, health, identities, clock, .. } = &self.sources;
         let (limiter, top, controls) = (limiter.clone(), top.clone(), controls.clone());
-        let (clock, health, settings) = (self.clock.clone(), health.clone(), self.settings.clone());
+        let (clock, health, settings) = (clock.clone(), health.clone(), self.settings.clone());
+        let limits_follow = self.sources.limits_follow;
         let lifecycle = Lifecycle {
             health: health.clone(),
             drain_delay: *settings.drain.delay,
@@ -327,7 +332,7 @@ impl App {
             () = follow_store(limiter.store(), &health), if *settings.health.follow_store => Ok(()),
             () = limiter.store().maintain() => Ok(()),
             () = controls.run(limiter.store().shared_table()) => Ok(()),
-            () = clock.follow() => Ok(()),
+            () = clock.follow(limits_follow) => Ok(()),
             () = follow_top(&top, limiter.store()) => Ok(()),
         }
     }

@@ -329,11 +329,12 @@ fn stop_signal(log: Queue) -> std::io::Result<impl Future<Output = Stop>> {
     let mut hang_up = signal(SignalKind::hangup())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     Ok(async move {
-        let stop = tokio::select! {
-            _ = terminate.recv() => Stop::Drain,
-            _ = hang_up.recv() => Stop::Drain,
-            _ = interrupt.recv() => Stop::Now,
+        let (signal, stop) = tokio::select! {
+            _ = terminate.recv() => ("SIGTERM", Stop::Drain),
+            _ = hang_up.recv() => ("SIGHUP", Stop::Drain),
+            _ = interrupt.recv() => ("SIGINT", Stop::Now),
         };
+        tracing::info!(signal, "stop signal received; rule files are reloaded without one");
         tokio::spawn(async move {
             tokio::select! {
                 _ = terminate.recv() => {}

@@ -28,6 +28,7 @@ use crate::health::Health;
 use crate::net::tls::Identities;
 use crate::rls::service::Rules;
 use crate::rule_sources::loader::Loader;
+use weir_common::clock::SystemClock;
 use weir_controls::Controls;
 use weir_limiter::Limiter;
 use weir_top::Top;
@@ -48,5 +49,8 @@ pub struct Sources<S> {
     pub identities: Arc<Identities>,
     pub watch: Arc<StoreWatch>,
     pub log: Arc<ChangeLog>,
+    pub clock: Arc<SystemClock>,
+    /// The clock that limits follow, in words.
+    pub limits_follow: &'static str,
     pub started: Instant,
 }

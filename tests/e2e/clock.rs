@@ -16,7 +16,7 @@ descriptors:
     rate_limit: { unit: year, requests_per_unit: 1 }
 ";
 
-const STEPPED: &str = "the wall clock stepped, and limits follow it step_ms=";
+const STEPPED: &str = "the wall clock stepped step_ms=";
 
 /// The library that `faketime` preloads into programs.
 fn library() -> String {
@@ -64,6 +64,13 @@ async fn a_step_forward_ends_windows() {
     let step_ms: u64 = said.split(' ').next().unwrap().parse().unwrap();
     // The two clocks are read one after the other.
     assert!(step_ms.abs_diff(365 * 24 * 3_600 * 1_000) < 1_000, "{said}");
+    let [(kind, problem)] = &weir.problems()[..] else { panic!("{:?}", weir.problems()) };
+    let text = problem["text"].as_str().unwrap();
+    assert!(kind == "clock" && text.ends_with(": limits follow it"), "{problem}");
+    assert_eq!(
+        (&problem["runbook"], weir.metric("weir_clock_steps_total")),
+        (&"WeirClockStepped".into(), 1)
+    );
 }
 
 #[tokio::test]

@@ -34,6 +34,8 @@ fn every_stop_signal_ends_the_process_with_exit_code_0() {
         weir.signal(signal);
         assert_eq!(weir.wait_until_ended().code(), Some(0), "{signal}");
         assert!(signaled.elapsed() < SOON, "{signal}");
+        let received = "stop signal received; rule files are reloaded without one";
+        weir.has_said(&format!("{received} signal=\"SIG{signal}\""));
         assert!(signal == "INT" || signaled.elapsed() >= Duration::from_millis(200), "{signal}");
     }
 }

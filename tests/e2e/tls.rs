@@ -141,6 +141,7 @@ async fn certificates_are_reloaded_when_they_change() {
     let text = problem["text"].as_str().unwrap();
     assert!(kind == "certificate" && text.contains("of grpc are invalid: "), "{problem}");
     assert!(problem["file"].as_str().unwrap().ends_with("tls.crt"), "{problem}");
+    assert_eq!(problem["runbook"], "WeirCertificateNotReloaded");
     assert_eq!(old_client.ask(weir.grpc, "ann").await.as_deref(), Ok("0"));
 
     let good = [("tls.crt", &*renewed.cert), ("tls.key", &*renewed.key), ("ca.crt", &*new.pem)];

@@ -5,6 +5,7 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use rustix::time::ClockId;
 use tokio::time::MissedTickBehavior;
 
@@ -12,6 +13,10 @@ use tokio::time::MissedTickBehavior;
 type Micros = u64;
 
 const SECOND: Micros = 1_000_000;
+
+use crate::metrics::{MetricFamily, MetricSink, MetricSource};
+
+const STEPS: MetricFamily = MetricFamily::counter("clock_steps", "Steps of the wall clock", &[]);
 
 /// How often [`SystemClock`] is compared with the wall clock.
 const COMPARE_EVERY: Duration = Duration::from_secs(1);
@@ -41,16 +46,25 @@ pub struct SystemClock {
     started: Instant,
     /// The wall clock minus the monotonic clock.
     offset: AtomicI64,
+    steps: AtomicU64,
+    last_step: Mutex<Option<(i64, Instant)>>,
 }
 
 impl SystemClock {
     /// Starts at the system's time.
     pub fn new() -> SystemClock {
-        SystemClock { started: Instant::now(), offset: AtomicI64::new(signed(wall())) }
+        let (steps, last_step) = Default::default();
+        let offset = AtomicI64::new(signed(wall()));
+        SystemClock { started: Instant::now(), offset, steps, last_step }
     }
 
-    /// Compares the clocks each second, and follows the wall clock if it stepped. Never ends.
-    pub async fn follow(&self) {
+    /// Returns how far the wall clock stepped last, in microseconds, and when.
+    pub fn last_step(&self) -> Option<(i64, Instant)> {
+        *self.last_step.lock()
+    }
+
+    /// Compares the clocks each second, and follows the wall clock if it stepped; logs what `limits_follow`. Never ends.
+    pub async fn follow(&self, limits_follow: &str) {
         let mut tick = tokio::time::interval(COMPARE_EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -63,7 +77,7 @@ impl SystemClock {
             // At most one line a second: each step explains other answers.
             if let Some(step) = self.correct(wall, before) {
                 let step_ms = step / 1_000;
-                tracing::warn!(step_ms, "the wall clock stepped, and limits follow it");
+                tracing::warn!(step_ms, limits_follow, "the wall clock stepped");
             }
         }
     }
@@ -76,6 +90,8 @@ impl SystemClock {
             return None;
         }
         self.offset.store(offset, Ordering::Relaxed);
+        self.steps.fetch_add(1, Ordering::Relaxed);
+        *self.last_step.lock() = Some((step, Instant::now()));
         Some(step)
     }
 
@@ -94,6 +110,12 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     fn now(&self) -> Micros {
         self.at(self.monotonic())
+    }
+}
+
+impl MetricSource for SystemClock {
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        sink.counter(STEPS, self.steps.load(Ordering::Relaxed));
     }
 }
 
@@ -206,13 +228,14 @@ mod tests {
     const DAWN: Micros = 1_800_000_000 * SECOND;
 
     fn clock_at(wall: Micros) -> SystemClock {
-        SystemClock { started: Instant::now(), offset: AtomicI64::new(signed(wall)) }
+        SystemClock { offset: AtomicI64::new(signed(wall)), ..SystemClock::new() }
     }
 
     #[test]
     fn steps_are_followed_in_both_directions_with_the_next_reading() {
         let clock = clock_at(DAWN);
         assert_eq!(clock.correct(DAWN + SECOND, SECOND), None);
+        assert_eq!(clock.last_step(), None);
         let day = 86_400 * SECOND;
         // A virtual machine that was suspended for a day.
         assert_eq!(clock.correct(DAWN + day + 2 * SECOND, 2 * SECOND), Some(signed(day)));
@@ -222,6 +245,7 @@ mod tests {
         assert_eq!(clock.correct(DAWN + SECOND, 3 * SECOND), Some(back));
         assert_eq!(clock.at(4 * SECOND), DAWN + 2 * SECOND);
         assert_eq!(clock.correct(DAWN + 3 * SECOND, 5 * SECOND), None);
+        assert_eq!((clock.last_step().unwrap().0, clock.steps.load(Ordering::Relaxed)), (back, 2));
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub(super) struct ControlFile {
     members: Rows,
     /// Whether the file or its copy lacks a change, or is to be replaced.
     pub is_outdated: bool,
+    /// Whether the directory was missing at the start, such as a volume that is not mounted, and still is.
+    pub is_unread: bool,
 }
 
 /// What a file and its copy have.
@@ -56,7 +58,8 @@ struct Document<'a> {
 
 impl ControlFile {
     pub fn new(path: PathBuf) -> ControlFile {
-        ControlFile { path, members: Rows::new(), is_outdated: false }
+        let is_unread = !directory(&path).is_dir();
+        ControlFile { path, members: Rows::new(), is_outdated: false, is_unread }
     }
 
     /// Changes rows: ids, and their texts where there still are any. The next write has them.
@@ -75,6 +78,10 @@ impl ControlFile {
 
     /// Replaces the file and its copy.
     pub fn write(&mut self) -> io::Result<()> {
+        if self.is_unread && both(&self.path).iter().any(|path| path.exists()) {
+            return Err(io::Error::other("it has appeared: restart weir to read it"));
+        }
+        self.is_unread &= !directory(&self.path).is_dir();
         let mut controls = String::from("{");
         for (n, member) in self.members.values().enumerate() {
             controls.push_str(if n == 0 { "" } else { "," });
@@ -86,8 +93,7 @@ impl ControlFile {
             format!("{{\"version\":1,\"checksum\":\"{checksum:08x}\",\"controls\":{controls}}}\n");
         both(&self.path).iter().try_for_each(|path| replace(path, &text))?;
         // The new names are durable only with their directory.
-        let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
+        File::open(directory(&self.path))?.sync_all()?;
         self.is_outdated = false;
         Ok(())
     }
@@ -110,6 +116,10 @@ pub(super) fn read(path: &Path) -> Found {
     // Without rows, an operator may still repair a file.
     found.is_outdated &= found.rows.is_some();
     found
+}
+
+fn directory(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Returns the paths of a file and of its copy.

@@ -213,7 +213,8 @@ impl Controls {
         Ok(Written { control, shared, kept, not_kept_because, rules, warnings })
     }
 
-    fn would_share(&self) -> bool {
+    /// Returns whether all replicas share controls, and the last exchange with them was successful.
+    pub fn would_share(&self) -> bool {
         let is_connected = self.active.clock.follows_store() && self.share_error().is_none();
         self.options.is_shared && is_connected
     }

@@ -3,32 +3,18 @@
 use std::sync::atomic::Ordering;
 
 use super::handle::Controls;
-use weir_common::metrics::{MetricFamily, MetricSink, MetricSource, SampleValue};
+use weir_common::metric_families;
+use weir_common::metrics::{MetricSink, MetricSource, SampleValue};
 
-const CONTROLS: MetricFamily =
-    MetricFamily::gauge("controls", "Active controls, by action", &["action"]);
-const UNSHARED: MetricFamily = MetricFamily::gauge(
-    "controls_unshared",
-    "Changes of controls that other replicas do not have yet",
-    &[],
-);
-const EXCHANGE_FAILURES: MetricFamily = MetricFamily::counter(
-    "controls_exchange_failures",
-    "Failed exchanges of controls with the store",
-    &[],
-);
-
-const MISSING: MetricFamily = MetricFamily::gauge(
-    "controls_missing",
-    "Damaged files of controls that nobody has looked at: blocks may be missing",
-    &[],
-);
-
-const UNKEPT: MetricFamily = MetricFamily::gauge(
-    "controls_unkept",
-    "Whether controls.file lacks changes because it cannot be written: a restart loses them",
-    &[],
-);
+metric_families! {
+    CONTROLS: gauge("controls", &["action"]) = "Active controls, by action";
+    UNSHARED: gauge("controls_unshared", &[]) = "Changes of controls that other replicas do not have yet";
+    EXCHANGE_FAILURES: counter("controls_exchange_failures", &[]) = "Failed exchanges of controls with the store";
+    MISSING: gauge("controls_missing", &[])
+        = "Damaged files of controls that nobody has looked at: blocks may be missing";
+    UNKEPT: gauge("controls_unkept", &[])
+        = "Whether controls.file lacks changes because it cannot be written: a restart loses them";
+}
 
 impl MetricSource for Controls {
     fn collect(&self, sink: &mut dyn MetricSink) {

@@ -236,7 +236,7 @@ pub enum RequestError {
     #[error("{0}")]
     BadReservation(&'static str),
     /// The store did not answer.
-    #[error("{}{}", .0, if *.0 == StoreError::TimedOut { " (setting store.budget)" } else { "" })]
+    #[error("{}{}", .0, if *.0 == StoreError::TimedOut { " (settings store.budget and store.redis.slow_after)" } else { "" })]
     Store(#[from] StoreError),
 }
 

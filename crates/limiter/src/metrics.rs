@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Limiter;
-use weir_common::metrics::{
-    MetricFamily, MetricSink, MetricSource, OTHER, SampleValue, SeriesBudget, SeriesMap,
-};
+use weir_common::metric_families;
+use weir_common::metrics::{MetricSink, MetricSource, OTHER, SampleValue, SeriesBudget, SeriesMap};
 use weir_store::Operations;
 
 /// Counts of requests, besides the counts of each rule. A request has one outcome.
@@ -65,16 +64,14 @@ impl DomainCounts {
         });
     }
 
-    /// Returns the sum of all domains.
-    pub fn total(&self) -> u64 {
-        let domains = self.domains.snapshot(|count| count.load(Ordering::Relaxed));
-        let other = self.budget.other.load(Ordering::Relaxed);
-        other + domains.iter().map(|(_, count)| count).sum::<u64>()
+    /// Returns the count of each domain, in order, but of those beyond the cap.
+    pub fn counts(&self) -> Vec<(Arc<str>, u64)> {
+        self.domains.snapshot(|count| count.load(Ordering::Relaxed))
     }
 
     fn collect(&self, sink: &mut dyn MetricSink) {
         sink.family(DOMAIN_NOT_FOUND);
-        for (domain, count) in self.domains.snapshot(|count| count.load(Ordering::Relaxed)) {
+        for (domain, count) in self.counts() {
             sink.sample(&[("domain", &domain)], SampleValue::Counter(count));
         }
         let other = self.budget.other.load(Ordering::Relaxed);
@@ -84,33 +81,17 @@ impl DomainCounts {
     }
 }
 
-const REQUESTS: MetricFamily =
-    MetricFamily::counter("requests", "Requests for a decision, by outcome", &["outcome"]);
-const DOMAIN_NOT_FOUND: MetricFamily =
-    MetricFamily::counter("domain_not_found", "Descriptors whose domain has no rules", &["domain"]);
-const GLOBAL_SHADOW_MODE: MetricFamily = MetricFamily::counter(
-    "global_shadow_mode",
-    "Requests over their limit passed by the global shadow mode",
-    &[],
-);
-
-const IGNORED_REFUNDS: MetricFamily = MetricFamily::counter(
-    "ignored_refunds",
-    "Descriptors with negative hits for a rule with `reserve`, where they do nothing",
-    &[],
-);
-
-const CONTROLLED: MetricFamily = MetricFamily::counter(
-    "controlled_descriptors",
-    "Descriptors that a control decided, or whose limit it changed, by action",
-    &["action"],
-);
-
-const SPARED: MetricFamily = MetricFamily::counter(
-    "spared_descriptors",
-    "Descriptors that a block matches, of requests that it spares",
-    &[],
-);
+metric_families! {
+    REQUESTS: counter("requests", &["outcome"]) = "Requests for a decision, by outcome";
+    DOMAIN_NOT_FOUND: counter("domain_not_found", &["domain"]) = "Descriptors whose domain has no rules";
+    GLOBAL_SHADOW_MODE: counter("global_shadow_mode", &[])
+        = "Requests over their limit passed by the global shadow mode";
+    IGNORED_REFUNDS: counter("ignored_refunds", &[])
+        = "Descriptors with negative hits for a rule with `reserve`, where they do nothing";
+    CONTROLLED: counter("controlled_descriptors", &["action"])
+        = "Descriptors that a control decided, or whose limit it changed, by action";
+    SPARED: counter("spared_descriptors", &[]) = "Descriptors that a block matches, of requests that it spares";
+}
 
 impl<S: Operations + Debug> MetricSource for Limiter<S> {
     fn collect(&self, sink: &mut dyn MetricSink) {

@@ -19,7 +19,7 @@ use self::json::Names;
 pub use self::levels::{ActiveLevels, LevelsError, LogLevels};
 pub use self::queue::Queue;
 use weir_common::escape::{escape, has_colors};
-use weir_common::metrics::{Counter, MetricFamily, MetricSink, MetricSource};
+use weir_common::metrics::{Counter, MetricSink, MetricSource};
 use weir_common::named_enum;
 use weir_common::spans::TARGET;
 use weir_common::threads::Failures;
@@ -55,11 +55,9 @@ pub struct LogMetrics {
     dropped: Counter,
 }
 
-const LOG_LINES_DROPPED: MetricFamily = MetricFamily::counter(
-    "log_lines_dropped",
-    "Log lines dropped because standard error was not read in time",
-    &[],
-);
+weir_common::metric_families! {
+    LOG_LINES_DROPPED: counter("log_lines_dropped", &[]) = "Log lines dropped because standard error was not read in time";
+}
 
 impl MetricSource for LogMetrics {
     fn collect(&self, sink: &mut dyn MetricSink) {

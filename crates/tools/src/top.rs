@@ -25,7 +25,7 @@ Examples:
   weir top --sort-by denied --window 1m --watch
 
 It lists the keys of all replicas that share their lists (top.share), else of one. The last line has the time over which
-they are counted, which may be somewhat more than the window. The true count of a key is at most ERROR lower.";
+they are counted, which may be somewhat more than the window. The true count of a key is at most OVERCOUNT lower.";
 
 const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -170,7 +170,7 @@ pub(super) fn print_rows(rows: &[TopRow], indent: usize, out: &mut dyn Write) ->
         });
         return table(out, indent, &[&columns[..], &KEY].concat(), &cells.collect::<Vec<_>>());
     }
-    let columns = [Right("HITS"), Right("ERROR")];
+    let columns = [Right("HITS"), Right("OVERCOUNT")];
     let cells = rows
         .iter()
         .map(|row| [&[row.count.to_string(), row.error.to_string()][..], &key(row)].concat());
@@ -202,9 +202,9 @@ mod tests {
             "by": "hits", "window": "1h", "seconds": 3_600, "total": 1_300, "unlisted": 5, "rows": rows,
         });
         let wanted = "\
-HITS  ERROR  DOMAIN  RULE  KEY
-1200      3  shop    user  user=m1
-   7      0  shop    user  user=<b>\\u202e
+HITS  OVERCOUNT  DOMAIN  RULE  KEY
+1200          3  shop    user  user=m1
+   7          0  shop    user  user=<b>\\u202e
 1300 hits in 1h on this replica; a key that is not counted has at most 5 hits
 ";
         assert_eq!(printed(&top, false), wanted);

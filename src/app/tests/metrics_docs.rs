@@ -62,8 +62,9 @@ fn families(env: &[(&str, &str)]) -> Vec<MetricFamily> {
     let failures = Failures::default();
     let clock = Arc::new(SystemClock::new());
     let identities = &mut Identities::default();
-    let store = stores::make(&settings, clock, &failures, identities).expect("a store");
+    let store = stores::make(&settings, clock.clone(), &failures, identities).expect("a store");
     let metrics = Metrics::new(10);
+    metrics.add(clock);
     metrics.add(Arc::new(failures));
     metrics.add(Arc::new(Limiter::new(store, weir_limiter::Options::default())));
     let rules = Arc::new(ActiveRules::default());

@@ -18,7 +18,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ServeArgs {
-    /// Rule files, or directories of them.
+    /// Rule files, or directories of them. They are watched: changes need no signal.
     #[arg(long, value_name = "PATH", num_args = 1..)]
     rules: Vec<String>,
     /// A settings file, TOML or YAML.

@@ -17,12 +17,11 @@ use weir_limit::{Micros, SECOND};
 use weir_rules::source::settled_files::Unsettled;
 use weir_store::{Late, Store, StoreError};
 
-/// The kinds whose text has an error of a store, a disk or a server: the next one is the same problem. The page has
-/// them too.
-pub(super) const VARYING_KINDS: [&str; 4] = ["store", "controls", "disk", "xds"];
+/// The kinds whose text has an error, or one domain of several: the next one is the same problem. The page has them too.
+pub(super) const VARYING_KINDS: [&str; 5] = ["store", "controls", "disk", "xds", "domain"];
 
 /// The kinds in the order of harm, each with the alert whose runbook fits.
-const KINDS: [(&str, &str); 8] = [
+const KINDS: [(&str, &str); 10] = [
     ("no_rules", "WeirRulesRejected"),
     ("store", "WeirStoreErrors"),
     ("certificate", "WeirCertificateExpires"),
@@ -31,7 +30,12 @@ const KINDS: [(&str, &str); 8] = [
     ("rules", "WeirRulesRejected"),
     ("xds", "WeirManagementServerLost"),
     ("file", "WeirRulesUnread"),
+    ("clock", "WeirClockStepped"),
+    ("domain", "WeirUnknownDomain"),
 ];
+
+/// How long a step of the wall clock is a problem.
+const STEP_SHOWN: Duration = Duration::from_secs(600);
 
 /// When the first rules are due after the start, and a stream after its end.
 const RULES_DUE: Duration = Duration::from_secs(5);
@@ -39,7 +43,7 @@ const RULES_DUE: Duration = Duration::from_secs(5);
 /// Something that operators should do something about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Problem {
-    /// `rules`, `no_rules`, `xds`, `file`, `store`, `controls`, `certificate` or `disk`.
+    /// `rules`, `no_rules`, `xds`, `file`, `store`, `controls`, `certificate`, `disk`, `clock` or `domain`.
     pub kind: &'static str,
     pub severity: Severity,
     /// The problem in one sentence.
@@ -92,7 +96,7 @@ impl Problem {
 
 /// Returns all problems, those that do the most harm first, with the store in this state.
 pub(super) fn problems<S: Store>(sources: &Sources<S>, store: &StoreState) -> Vec<Problem> {
-    let Sources { loader, controls, identities, watch, .. } = sources;
+    let Sources { loader, controls, identities, watch, clock, limits_follow, .. } = sources;
     let now = controls.now();
     let ago = |ago: Duration| {
         let then = now.saturating_sub(Micros::try_from(ago.as_micros()).unwrap_or(Micros::MAX));
@@ -107,7 +111,9 @@ pub(super) fn problems<S: Store>(sources: &Sources<S>, store: &StoreState) -> Ve
     }
     problems.extend(watch.failing().map(|failing| store_problem(store, failing)));
     if let Some((since, error)) = watch.unshared() {
-        let text = format!("controls are not shared: changes apply to this replica only: {error}");
+        let text = format!(
+            "controls are not shared: changes apply to this replica only, and controls of others may be missing: {error}"
+        );
         let runbook = "WeirRedisConnectionDown";
         problems.push(Problem { runbook, ..Problem::new("controls", text, time(since)) });
     }
@@ -118,14 +124,23 @@ pub(super) fn problems<S: Store>(sources: &Sources<S>, store: &StoreState) -> Ve
         problems.push(Problem { file, ..Problem::new("controls", text.to_owned(), None) });
     }
     if let Some(Unkept { error, since }) = controls.unkept() {
-        let text = format!("controls are not kept: a restart loses the latest changes: {error}");
+        let text = format!("{}: {error}", unkept_text(controls.would_share()));
         let (severity, runbook) = (Severity::Warning, "WeirControlsNotKept");
         let problem = Problem::new("controls", text, time(since));
         problems.push(Problem { severity, runbook, ..problem });
     }
-    for CertificateProblem { text, file, since } in identities.problems(now) {
+    if let Some((step, at)) = clock.last_step().filter(|(_, at)| at.elapsed() < STEP_SHOWN) {
+        let problem = Problem::new("clock", step_text(step, limits_follow), ago(at.elapsed()));
+        problems.push(Problem { severity: Severity::Warning, ..problem });
+    }
+    if let Some((domain, since)) = watch.unknown_domain() {
+        let text = format!("no rules have the domain {domain}: requests with it are allowed");
+        let problem = Problem::new("domain", text, time(since));
+        problems.push(Problem { severity: Severity::Warning, ..problem });
+    }
+    for CertificateProblem { text, file, since, runbook } in identities.problems(now) {
         let since = Timestamp::from_second(since).ok();
-        problems.push(Problem { file, ..Problem::new("certificate", text, since) });
+        problems.push(Problem { file, runbook, ..Problem::new("certificate", text, since) });
     }
     for backend in &store.status.backends {
         let Some(saved) = &backend.saved else { continue };
@@ -141,6 +156,21 @@ pub(super) fn problems<S: Store>(sources: &Sources<S>, store: &StoreState) -> Ve
     problems
 }
 
+/// Returns what it means that the file of controls cannot be written.
+fn unkept_text(is_shared: bool) -> &'static str {
+    match is_shared {
+        true => "the file of controls is outdated: only Redis keeps the latest changes",
+        false => "controls are not kept: a restart loses what their file lacks",
+    }
+}
+
+/// Returns how far the wall clock stepped, and which clock limits follow.
+fn step_text(step: i64, limits_follow: &str) -> String {
+    let direction = if step < 0 { "back" } else { "forward" };
+    let far = rounded(step.unsigned_abs() / 1_000);
+    format!("the wall clock stepped {direction} by {far}: limits follow {limits_follow}")
+}
+
 /// Returns the problems of the rules and of where they come from, `started` after the start.
 fn rule_problems(
     loader: &Loader,
@@ -152,12 +182,8 @@ fn rule_problems(
         logged_for: Some(lasted),
         ..Problem::new(kind, text, ago(lasted))
     };
-    let rejected = loader.rejected().map(|rejected| {
-        let lasted = rejected.since.elapsed().unwrap_or_default();
-        Problem { logged_for: (!has_rules).then_some(lasted), ..Problem::from(rejected) }
-    });
-    let mut problems: Vec<Problem> = rejected.collect();
-    if problems.is_empty() && !has_rules && started >= RULES_DUE {
+    let mut problems: Vec<Problem> = loader.rejected().map(Problem::from).collect();
+    if !has_rules && (started >= RULES_DUE || !problems.is_empty()) {
         let text = "no rules are loaded: every request gets an error";
         problems.push(lasting("no_rules", text.to_owned(), started));
     }
@@ -213,7 +239,7 @@ pub(super) fn cause(store: &StoreState) -> Option<String> {
     Some(match down.map(|backend| (backend.late, backend.down_because)) {
         Some((Some(Late { after: Some(after), slow_after }), _)) => format!(
             "{name} answers in {}, later than store.redis.slow_after allows ({})",
-            rounded(u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
+            rounded(after.as_millis() as u64),
             exact(slow_after)
         ),
         Some((Some(Late { after: None, slow_after }), _)) => {
@@ -233,8 +259,14 @@ fn name(store: &StoreState) -> &'static str {
 }
 
 /// Returns an error of the store that calls it by its name.
-fn named(store: &StoreState, error: StoreError) -> String {
-    error.to_string().replace("the store", name(store))
+pub(super) fn named(store: &StoreState, error: StoreError) -> String {
+    let mut text = error.to_string().replace("the store", name(store));
+    if error == StoreError::TimedOut {
+        let took = store.status.backends.iter().find_map(|backend| backend.late?.after);
+        text.extend(took.map(|took| format!(" but in {}", rounded(took.as_millis() as u64))));
+        text += " (settings store.budget and store.redis.slow_after)";
+    }
+    text
 }
 
 impl From<Rejected> for Problem {
@@ -254,6 +286,9 @@ fn time(time: Micros) -> Option<Timestamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::health::Health;
+    use std::sync::Arc;
+    use weir_rules::source::RuleFile;
     use weir_store::{BackendStatus, StoreStatus};
 
     fn problem(kind: &'static str, text: &str) -> Problem {
@@ -295,9 +330,41 @@ mod tests {
     }
 
     #[test]
+    fn rules_that_are_rejected_at_the_start_leave_none() {
+        let health = Arc::new(Health::new(false, false));
+        let loader = Loader::new(Arc::default(), weir_rules::Options::default(), health);
+        let load = |text: &str| {
+            let file = RuleFile { name: "rules.yaml".into(), text: text.into() };
+            let is_loaded = loader.load(vec![file], Vec::new()).is_ok();
+            let mut problems = rule_problems(&loader, Duration::ZERO, |_| None);
+            problems.sort_by_key(Problem::rank);
+            let logged = problems.iter().filter(|problem| problem.logged_for.is_some()).count();
+            (is_loaded, problems.iter().map(|problem| problem.kind).collect::<Vec<_>>(), logged)
+        };
+        assert_eq!(load("domain: d\nuint: day\n"), (false, vec!["no_rules", "rules"], 1));
+        assert_eq!(load("domain: d\n"), (true, vec![], 0));
+        assert_eq!(load("domain: d\nuint: day\n"), (false, vec!["rules"], 0));
+    }
+
+    #[test]
+    fn a_step_of_the_clock_names_the_clock_of_limits() {
+        let text = step_text(120_000_000, "it");
+        assert_eq!(text, "the wall clock stepped forward by 2m: limits follow it");
+        let text = step_text(-500_000, "the clock of Redis");
+        assert!(text.contains("back by ") && text.ends_with("follow the clock of Redis"), "{text}");
+    }
+
+    #[test]
+    fn controls_that_redis_keeps_outlive_a_restart() {
+        assert!(unkept_text(false).contains("a restart loses what their file lacks"));
+        assert!(unkept_text(true).contains("only Redis keeps the latest changes"));
+    }
+
+    #[test]
     fn every_problem_has_the_runbook_of_an_alert() {
         let alerts = include_str!("../../../alerts/weir.rules.yaml");
         let source = include_str!("problems.rs").split("mod tests").next().unwrap();
+        let source = source.to_owned() + include_str!("../../net/tls/identities.rs");
         let names: Vec<&str> = source.split('"').filter(|text| text.starts_with("Weir")).collect();
         assert!(names.len() > 8, "{names:?}");
         for name in names {
@@ -326,7 +393,7 @@ mod tests {
         for (got, wanted) in [
             (
                 text(true, (2, 540), &["error"], true),
-                "2 of 540 charges in 10 s failed; policy error answered them: Redis did not answer in time",
+                "2 of 540 charges in 10 s failed; policy error answered them: Redis did not answer in time (settings store.budget and store.redis.slow_after)",
             ),
             (
                 text(true, (2, 540), &["error", "allow"], false),
@@ -343,6 +410,20 @@ mod tests {
         ] {
             assert_eq!(got, wanted);
         }
+    }
+
+    #[test]
+    fn a_late_answer_has_its_time_and_the_settings() {
+        let (after, slow_after) = (Some(Duration::from_millis(31)), Duration::from_millis(20));
+        let late = Some(Late { after, slow_after });
+        let redis = BackendStatus { kind: "redis", late, ..BackendStatus::default() };
+        let status = StoreStatus { backends: vec![redis], failures: None };
+        let store = StoreState { is_connected: true, status };
+        assert_eq!(
+            named(&store, StoreError::TimedOut),
+            "Redis did not answer in time but in 31ms (settings store.budget and store.redis.slow_after)"
+        );
+        assert_eq!(named(&store, StoreError::OutOfMemory), "Redis has no room left");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::iter::zip;
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -44,7 +45,7 @@ impl fmt::Display for Severity {
     }
 }
 
-/// What is known about the store and its table of controls.
+/// What is known about the store and its table of controls, and about domains without rules.
 #[derive(Debug, Default)]
 pub struct StoreWatch(Mutex<Watched>);
 
@@ -64,6 +65,11 @@ struct Watched {
     last: Counted,
     unshared: Alarm,
     share_error: String,
+    /// How many descriptors named each domain without rules, in order.
+    unknown: Vec<(Arc<str>, u64)>,
+    /// The domain of the newest one, and when that was noticed.
+    unknown_domain: Option<(Arc<str>, Duration)>,
+    is_unknown: Alarm,
 }
 
 /// The charges of a window.
@@ -119,9 +125,23 @@ impl Alarm {
 }
 
 impl StoreWatch {
-    /// Looks at the store, and at why controls are not shared.
-    pub(super) fn look(&self, now: Moment, store: &StoreState, share_error: Option<String>) {
+    /// Looks at the store, at why controls are not shared, and at the counts of domains without rules.
+    pub(super) fn look(
+        &self,
+        now: Moment,
+        store: &StoreState,
+        share_error: Option<String>,
+        unknown: Vec<(Arc<str>, u64)>,
+    ) {
         let mut watched = self.0.lock();
+        let changed = unknown.iter().find(|count| watched.unknown.binary_search(count).is_err());
+        if let Some(domain) = changed.map(|(domain, _)| domain.clone()) {
+            watched.unknown_domain = Some((domain, now.elapsed));
+        }
+        watched.unknown = unknown;
+        let newest = watched.unknown_domain.as_ref();
+        let is_recent = newest.is_some_and(|(_, at)| now.elapsed.saturating_sub(*at) < WINDOW * 6);
+        watched.is_unknown.note(now, is_recent);
         watched.unshared.note(now, share_error.is_some());
         watched.share_error = share_error.unwrap_or(std::mem::take(&mut watched.share_error));
         if let Some(failures) = &store.status.failures {
@@ -135,6 +155,12 @@ impl StoreWatch {
         let since = any.raised?;
         let severity = if many.raised.is_some() { Severity::Critical } else { Severity::Warning };
         Some(Failing { severity, since, counted: last.clone(), lasts: any.holds() })
+    }
+
+    /// Returns a domain without rules that requests name, and since when they name one.
+    pub(super) fn unknown_domain(&self) -> Option<(Arc<str>, Micros)> {
+        let watched = self.0.lock();
+        Some((watched.unknown_domain.as_ref()?.0.clone(), watched.is_unknown.raised?))
     }
 
     /// Returns since when controls are not shared, and the last error; none if that is no problem.
@@ -300,6 +326,21 @@ mod tests {
         assert_eq!(down(), Some(Severity::Critical));
         assert_eq!(bench.watched.failing().unwrap().counted, Counted::default());
         assert_eq!(bench.seconds_until(None, 0, 0), 11);
+    }
+
+    #[test]
+    fn a_domain_without_rules_is_a_problem_until_a_minute_after_the_last_request() {
+        let (watch, status) = <(StoreWatch, weir_store::StoreStatus)>::default();
+        let store = StoreState { is_connected: true, status };
+        let look = |second: u64, of_shop: u64| {
+            let now = Moment { elapsed: Duration::from_secs(second), at: START + second * SECOND };
+            watch.look(now, &store, None, vec![("cart".into(), 5), ("shop".into(), of_shop)]);
+            watch.unknown_domain()
+        };
+        assert!((0..3).all(|second| look(second, second).is_none()));
+        assert_eq!(look(3, 3), Some(("shop".into(), START)));
+        assert!((4..73).all(|second| look(second, 3).is_some()));
+        assert_eq!(look(73, 3), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::Certificate;
 const DAY: i64 = 86_400;
 
 /// How long before its end a certificate is reported, in seconds. Certificates that are valid for less
-/// than twice as long are renewed later, and not reported then.
+/// than twice as long are renewed later, and not reported then. All are when they become a problem.
 const NOTICES: [i64; 3] = [21 * DAY, 7 * DAY, DAY];
 
 /// How long before its end a certificate is a problem, in seconds, unless a fifth of its lifetime is less.
@@ -30,10 +30,12 @@ pub(super) struct ExpiryLog {
     expired: Option<i64>,
 }
 
-/// Returns the passed notices that apply to this certificate, `left` seconds before its end.
+/// Returns the passed notices that apply to this certificate, `left` seconds before its end, and whether it is a problem.
 fn passed(certificate: &Certificate, left: i64) -> impl Iterator<Item = i64> {
     let lifetime = certificate.not_after.saturating_sub(certificate.not_before);
-    NOTICES.into_iter().filter(move |notice| lifetime >= 2 * notice && left <= *notice)
+    let notices = NOTICES.into_iter().filter(move |notice| lifetime >= 2 * notice);
+    let soon = PROBLEM_BELOW.min(lifetime / 5);
+    notices.chain([soon]).filter(move |notice| left <= *notice)
 }
 
 /// Returns whether a certificate is a problem `now`, and since when, in seconds since 1970: by the rule of the alert
@@ -90,16 +92,18 @@ mod tests {
     #[test]
     fn each_notice_is_logged_once_if_the_certificate_is_valid_for_twice_as_long() {
         const MINUTES: i64 = DAY / 60;
+        // A fifth of a short lifetime is when it becomes a problem.
         for (days, notices) in [
-            (90, &[21, 7, 1][..]),
-            (42, &[21, 7, 1]),
-            (41, &[7, 1]),
-            (13, &[1]),
-            (2, &[1]),
-            (1, &[]),
+            (90, &[21 * MINUTES, 7 * MINUTES, MINUTES][..]),
+            (42, &[21 * MINUTES, 7 * MINUTES, MINUTES]),
+            (41, &[7 * MINUTES, MINUTES]),
+            (10, &[2 * MINUTES, MINUTES]),
+            (5, &[MINUTES]),
+            (2, &[MINUTES, 2 * MINUTES / 5]),
+            (1, &[MINUTES / 5]),
         ] {
             let wanted: Vec<_> =
-                notices.iter().map(|left| ((days - left) * MINUTES, Notice::Expires)).collect();
+                notices.iter().map(|left| (days * MINUTES - left, Notice::Expires)).collect();
             assert_eq!(logged(&valid_for(days), 0..days * MINUTES + 1), wanted, "{days}");
         }
         // weir starts late: one line, not two.
@@ -127,7 +131,7 @@ mod tests {
     fn an_expired_certificate_is_logged_each_hour() {
         let end = DAY / 60;
         let wanted = [0, 60, 120].map(|minute| (end + 1 + minute, Notice::Expired));
-        assert_eq!(logged(&valid_for(1), 0..end + 180), wanted);
+        assert_eq!(logged(&valid_for(1), end + 1..end + 180), wanted);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use weir_common::metrics::{MetricSink, MetricSource, SampleValue};
 use weir_limit::{Micros, SECOND};
 
 /// How often the dates are compared with the clock.
-const CHECK_INTERVAL: Duration = Duration::from_secs(60);
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 const LABELS: &[&str] = &["listener"];
 
@@ -51,6 +51,8 @@ pub struct CertificateProblem {
     pub file: Option<String>,
     /// When it began, in seconds since 1970.
     pub since: i64,
+    /// The name of a runbook in docs/operations.md.
+    pub runbook: &'static str,
 }
 
 impl Identities {
@@ -89,7 +91,8 @@ impl Identities {
                 let text = format!("changed TLS certificates of {listener} are invalid: {error}");
                 let ago = u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX);
                 let since = seconds(now.saturating_sub(ago));
-                problems.push(CertificateProblem { text, file: file.clone(), since });
+                let (file, runbook) = (file.clone(), "WeirCertificateNotReloaded");
+                problems.push(CertificateProblem { text, file, since, runbook });
             }
             let Some(certificate) = certificate else { continue };
             let Some((notice, since)) = notice(&certificate, seconds(now)) else { continue };
@@ -102,7 +105,8 @@ impl Identities {
             if let Some(expires) = certificate.expires() {
                 text += &format!(": {expires}");
             }
-            problems.push(CertificateProblem { text, file, since });
+            let runbook = "WeirCertificateExpires";
+            problems.push(CertificateProblem { text, file, since, runbook });
         }
         problems
     }

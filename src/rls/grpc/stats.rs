@@ -4,25 +4,20 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use weir_common::metric_families;
 use weir_common::metrics::{
-    Counter, Histogram, MetricFamily, MetricSink, MetricSource, SampleValue, UNKNOWN_METHOD,
+    Counter, Histogram, MetricSink, MetricSource, SampleValue, UNKNOWN_METHOD,
 };
 use weir_common::named_enum;
 use weir_common::throttle::Throttles;
 
-const REQUESTS: MetricFamily =
-    MetricFamily::counter("grpc_requests", "gRPC requests answered, by method", &["method"]);
-const DURATION: MetricFamily = MetricFamily::histogram(
-    "request_duration_seconds",
-    "Time from receiving a gRPC request to its response, by method",
-    &["method"],
-);
-
-const REFUSED: MetricFamily = MetricFamily::counter(
-    "grpc_refused",
-    "Connections and calls that are not gRPC calls of a served method, by reason",
-    &["reason"],
-);
+metric_families! {
+    REQUESTS: counter("grpc_requests", &["method"]) = "gRPC requests answered, by method";
+    DURATION: histogram("request_duration_seconds", &["method"])
+        = "Time from receiving a gRPC request to its response, by method";
+    REFUSED: counter("grpc_refused", &["reason"])
+        = "Connections and calls that are not gRPC calls of a served method, by reason";
+}
 
 /// The interval of log lines about one address.
 const REFUSED_LOG_INTERVAL: Duration = Duration::from_secs(3_600);

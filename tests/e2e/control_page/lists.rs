@@ -48,6 +48,8 @@ fn a_block_shows_whom_it_spares() {
     page.fill("#reason", "incident 42");
     page.click("#editor-next");
     page.wait_for("document.querySelector('#force-field').checkVisibility()");
+    let asked = page.text("#force-field");
+    assert!(asked.starts_with("It matches everything except plan=partner. Type shop "), "{asked}");
     page.fill("#force", "shop");
     page.click("#editor-next");
     page.wait_for("document.querySelector('#preview').checkVisibility()");

@@ -85,6 +85,9 @@ fn no_rules_and_no_stream_are_red_lines() {
     assert!(line.starts_with("No rules are loaded: every request gets an error, since "), "{line}");
     let line = page.text("#problem-rows li + li");
     assert!(line.starts_with("No stream from the management server: "), "{line}");
+    page.wait_for(
+        "document.querySelector('#headline.critical')?.textContent == 'Every request fails: no rules are loaded'",
+    );
     let critical = "document.querySelectorAll('#problem-rows li.critical').length";
     assert_eq!(page.browser.evaluate(critical), 2);
     page.wait_for(
@@ -130,6 +133,10 @@ fn a_store_out_of_reach_is_the_headline_in_the_words_of_the_log_and_the_status()
         (&problem["severity"], &status["store"]["failing"]),
         (&json!("critical"), &json!(true))
     );
+    wait_for("controls that are not shared", || {
+        let status = http::get(page.weir.debug, "/status").json();
+        status.to_string().contains("and controls of others may be missing: ").then_some(())
+    });
     redis.restart();
     wait_for("the end of the problem", || {
         let status = http::get(page.weir.debug, "/status").json();
@@ -174,7 +181,7 @@ fn controls_that_cannot_be_kept_are_a_line_with_the_cause_until_they_can() {
     let directory = setup.path("away");
     let weir = setup.env("WEIR__CONTROLS__FILE", directory.join("controls.json")).start();
     let metric = "weir_controls_unkept";
-    assert_eq!(weir.metric(metric), 0);
+    wait_for("a missing directory at the start", || (weir.metric(metric) == 1).then_some(()));
     let block = |user: &str| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_weir"));
         let server = format!("http://{}", weir.debug);
@@ -193,7 +200,7 @@ fn controls_that_cannot_be_kept_are_a_line_with_the_cause_until_they_can() {
     let Some(mut page) = Page::open(weir, DESK) else { return };
     page.wait_for("document.querySelector('#problem-rows li')");
     let line = page.text("#problem-rows li");
-    let wanted = "Controls are not kept: a restart loses the latest changes: controls.file /";
+    let wanted = "Controls are not kept: a restart loses what their file lacks: controls.file /";
     assert!(line.starts_with(wanted), "{line}");
     assert!(line.contains(" cannot be written: No such file or directory"), "{line}");
     std::fs::create_dir(&directory).unwrap();

@@ -7,17 +7,15 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::metrics::{MetricFamily, MetricSink, MetricSource, SampleValue};
+use crate::metrics::{MetricSink, MetricSource, SampleValue};
 
 /// The wait before work is started again, which doubles up to the maximum.
 const MIN_WAIT: Duration = Duration::from_millis(100);
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
-const FAILURES: MetricFamily = MetricFamily::counter(
-    "thread_failures",
-    "Panics of background threads, which were started again",
-    &["thread"],
-);
+crate::metric_families! {
+    FAILURES: counter("thread_failures", &["thread"]) = "Panics of background threads, which were started again";
+}
 
 /// Counts the panics of background threads.
 #[derive(Clone, Debug, Default)]

@@ -124,18 +124,29 @@ fn effects_on_others(set: &ControlSet, limits: &LimitControls, control: &Control
         .map(|old| format!("it replaces {}: {} {}", old.id, old.action, old.match_text()))
         .into_iter()
         .collect();
-    if !matches!(control.action, Action::Limit { .. }) {
-        return warnings;
-    }
-    let others = limits.around_or_within(control).into_iter();
-    let others = others.filter(|other| other.id != control.id);
-    let mut hidden = others.filter_map(|other| hidden(other, control));
-    warnings.extend(hidden.by_ref().take(MAX_NAMED));
-    match hidden.count() {
-        0 => {}
-        more => warnings.push(format!("the same is true of {more} other controls")),
+    let hidden: Vec<String> = match control.action {
+        Action::Block => Vec::new(),
+        Action::Allow { .. } => set.controls().filter_map(|old| blocking(old, control)).collect(),
+        Action::Limit { .. } => {
+            let others = limits.around_or_within(control).into_iter();
+            let others = others.filter(|other| other.id != control.id);
+            others.filter_map(|other| hidden(other, control)).collect()
+        }
+    };
+    let more = hidden.len().saturating_sub(MAX_NAMED);
+    warnings.extend(hidden.into_iter().take(MAX_NAMED));
+    if more > 0 {
+        warnings.push(format!("the same is true of {more} other controls"));
     }
     warnings
+}
+
+/// Returns why an allowance has no effect, if another control blocks all that it matches.
+fn blocking(other: &Control, allowance: &Control) -> Option<String> {
+    let is_spared = other.except.iter().any(|spared| allowance.entries.contains(spared));
+    let blocks = other.action == Action::Block && allowance.is_within(other) && !is_spared;
+    let help = "a block comes before an allowance; put the block again with --except";
+    blocks.then(|| format!("{} ({}) still blocks it: {help}", other.id, other.match_text()))
 }
 
 /// Returns why one of two controls that change limits has no effect on some descriptors, although the

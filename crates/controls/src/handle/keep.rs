@@ -39,7 +39,7 @@ impl Controls {
         // The text has the time.
         self.merge_file(&path, rows.map(|(name, text)| TableRow { name, at: 0, text }).collect());
         file.change(self.set.lock().take_unwritten());
-        file.is_outdated = is_outdated;
+        file.is_outdated = is_outdated || file.is_unread;
         self.file = Some(Arc::new(tokio::sync::Mutex::new(file)));
     }
 

@@ -364,3 +364,28 @@ descriptors:
     }
     assert_eq!(process.controls.list().len(), 11, "a warning prevents nothing");
 }
+
+#[tokio::test]
+async fn an_allowance_under_a_block_names_it() {
+    let process = Process::new(Options::default());
+    let ann = r#"{"key":"user","value":"ann"}"#;
+    let block = async |except: &str| {
+        let everyone = r#"[{"key":"user","value":"*"}]"#;
+        let body = format!(
+            r#"{{"domain":"d","entries":{everyone},"action":"block","except":[{except}]}}"#
+        );
+        let force = PutOptions { force: true, ..PutOptions::default() };
+        process.controls.put(None, draft(&body), force).await.unwrap().control.id
+    };
+    let allow = async || {
+        let body = format!(r#"{{"domain":"d","entries":[{ann}],"action":"allow"}}"#);
+        process.put(draft(&body)).await.warnings
+    };
+    assert_eq!(allow().await, [""; 0]);
+    let id = block("").await;
+    let [warning] = &allow().await[..] else { panic!("a warning") };
+    assert!(warning.starts_with(&format!("{id} (d user=*) still blocks it: ")), "{warning}");
+    assert!(warning.ends_with("--except"), "{warning}");
+    assert_eq!(block(ann).await, id);
+    assert_eq!(allow().await, [""; 0]);
+}

@@ -213,6 +213,29 @@ async fn a_file_that_cannot_be_written_is_not_kept() {
 }
 
 #[tokio::test]
+async fn a_directory_that_is_missing_at_the_start_is_reported_and_what_appears_in_it_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let [volume, away] = ["volume", "away"].map(|name| directory.path().join(name));
+    fs::create_dir(&volume).unwrap();
+    let path = kept_in(&volume).await;
+    fs::rename(&volume, &away).unwrap();
+    let process = Process::new(options(&path));
+    let error = async || {
+        process.controls.run_once(None).await;
+        process.controls.unkept().map(|unkept| unkept.error).unwrap_or_default()
+    };
+    assert!(error().await.contains("cannot be written: No such file"));
+    process.put(block("eve")).await;
+    fs::rename(&away, &volume).unwrap();
+    assert!(error().await.contains("restart weir to read it"));
+    assert_eq!(Process::new(options(&path)).blocked(&USERS), USERS[..4]);
+    fs::remove_dir_all(&volume).unwrap();
+    fs::create_dir(&volume).unwrap();
+    assert_eq!(error().await, "");
+    assert_eq!(Process::new(options(&path)).blocked(&USERS), ["eve"]);
+}
+
+#[tokio::test]
 async fn what_is_not_compared_has_room_beside_too_many_that_are() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("controls.json");

@@ -6,36 +6,21 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, getrlimit};
 
-use weir_common::metrics::{MetricFamily, MetricSink, MetricSource, SampleValue};
+use weir_common::metric_families;
+use weir_common::metrics::{MetricSink, MetricSource, SampleValue};
 
-const BUILD_INFO: MetricFamily = MetricFamily::gauge(
-    "build_info",
-    "The version of the program and its commit, as labels of a 1",
-    &["version", "commit"],
-);
-const START_TIME: MetricFamily = MetricFamily::gauge(
-    "start_time_seconds",
-    "Time of the start, in seconds since the Unix epoch",
-    &[],
-);
-const CPU: MetricFamily =
-    MetricFamily::counter("process_cpu_seconds", "CPU time spent, of user and system", &[])
-        .standard();
-const RESIDENT: MetricFamily =
-    MetricFamily::gauge("process_resident_memory_bytes", "Resident memory", &[]).standard();
-const VIRTUAL: MetricFamily =
-    MetricFamily::gauge("process_virtual_memory_bytes", "Virtual memory", &[]).standard();
-const OPEN_FDS: MetricFamily =
-    MetricFamily::gauge("process_open_fds", "Open file descriptors", &[]).standard();
-const MAX_FDS: MetricFamily =
-    MetricFamily::gauge("process_max_fds", "Open file descriptors that the system allows", &[])
-        .standard();
-const PROCESS_START_TIME: MetricFamily = MetricFamily::gauge(
-    "process_start_time_seconds",
-    "Time of the start of the process, in seconds since the Unix epoch",
-    &[],
-)
-.standard();
+metric_families! {
+    BUILD_INFO: gauge("build_info", &["version", "commit"])
+        = "The version of the program and its commit, as labels of a 1";
+    START_TIME: gauge("start_time_seconds", &[]) = "Time of the start, in seconds since the Unix epoch";
+    CPU: counter("process_cpu_seconds", &[]) = "CPU time spent, of user and system";
+    RESIDENT: gauge("process_resident_memory_bytes", &[]) = "Resident memory";
+    VIRTUAL: gauge("process_virtual_memory_bytes", &[]) = "Virtual memory";
+    OPEN_FDS: gauge("process_open_fds", &[]) = "Open file descriptors";
+    MAX_FDS: gauge("process_max_fds", &[]) = "Open file descriptors that the system allows";
+    PROCESS_START_TIME: gauge("process_start_time_seconds", &[])
+        = "Time of the start of the process, in seconds since the Unix epoch";
+}
 
 #[derive(Debug)]
 pub struct ProcessMetrics {
@@ -61,16 +46,16 @@ impl MetricSource for ProcessMetrics {
         sink.gauge(START_TIME, self.started);
 
         let stat = Stat::read().unwrap_or_default();
-        sink.family(CPU);
+        sink.family(CPU.standard());
         sink.sample(&[], SampleValue::FloatCounter(stat.cpu_seconds));
-        sink.gauge(RESIDENT, stat.resident_bytes);
-        sink.gauge(VIRTUAL, stat.virtual_bytes);
+        sink.gauge(RESIDENT.standard(), stat.resident_bytes);
+        sink.gauge(VIRTUAL.standard(), stat.virtual_bytes);
         // One of them is that of the directory itself.
         let open = fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count());
-        sink.gauge(OPEN_FDS, open.saturating_sub(1) as f64);
+        sink.gauge(OPEN_FDS.standard(), open.saturating_sub(1) as f64);
         let max = getrlimit(Resource::Nofile).current;
-        sink.gauge(MAX_FDS, max.map_or(f64::INFINITY, |max| max as f64));
-        sink.gauge(PROCESS_START_TIME, start_time(&stat).unwrap_or(self.started));
+        sink.gauge(MAX_FDS.standard(), max.map_or(f64::INFINITY, |max| max as f64));
+        sink.gauge(PROCESS_START_TIME.standard(), start_time(&stat).unwrap_or(self.started));
     }
 }
 

@@ -108,8 +108,8 @@ block-1
   shared:  all replicas apply it within a second
   kept:    it outlives a restart
   keys with the most hits that it matches:
-    HITS  ERROR  DOMAIN  KEY
-       7      0  shop    user=m\\n1
+    HITS  OVERCOUNT  DOMAIN  KEY
+       7          0  shop    user=m\\n1
 ";
         assert_eq!(printed(&written, false), (wanted.to_owned(), String::new()));
     }

@@ -13,9 +13,9 @@ use tokio::time::sleep;
 use super::{Counts, History, Sample};
 use crate::http::operators::Sources;
 use crate::http::operators::control_changes::ControlChanges;
-use crate::http::operators::problems::{Problem, cause, problems};
+use crate::http::operators::problems::{Problem, cause, named, problems};
 use crate::http::operators::store_state::StoreState;
-use crate::http::operators::store_watch::Moment;
+use crate::http::operators::store_watch::{Failing, Moment};
 use weir_common::metrics::HistogramSnapshot;
 use weir_limit::{Micros, SECOND};
 use weir_limiter::LimiterCounts;
@@ -135,7 +135,9 @@ fn until_next_second(now: Micros) -> Duration {
 /// Notices what has changed since it last looked.
 #[derive(Debug, Default)]
 struct Observer {
-    was_connected: Option<bool>,
+    was_up: Option<bool>,
+    /// When the store could not be reached last.
+    unreachable: Micros,
     controls: ControlChanges,
     losses: u64,
     problems: Vec<Problem>,
@@ -151,13 +153,12 @@ impl Observer {
         let store = StoreState::read(sources.limiter.store());
         let now = Moment { elapsed: sources.started.elapsed(), at: sources.controls.now() };
         let share_error = sources.controls.share_error().map(|error| error.to_string());
-        sources.watch.look(now, &store, share_error);
+        let unknown = sources.limiter.counts().domain_not_found.counts();
+        sources.watch.look(now, &store, share_error, unknown);
         let problems = problems(sources, &store);
         let mut changes = Vec::new();
-        let is_connected = store.is_connected;
-        if self.was_connected.replace(is_connected).is_some_and(|was| was != is_connected) {
-            changes.push(("store", json!({ "up": is_connected, "error": cause(&store) })));
-        }
+        let change = self.store_change(now.at, &store, sources.watch.failing());
+        changes.extend(change.map(|details| ("store", details)));
         let changed = self.changed_controls(sources).into_iter();
         changes.extend(changed.map(|details| ("control", details)));
         let losses = sources.controls.table_losses();
@@ -175,6 +176,22 @@ impl Observer {
             changes.push(("problems", json!({ "problems": self.problems })));
         }
         changes
+    }
+
+    /// Returns what has changed of the store: it cannot be reached, its commands fail, or it answers.
+    fn store_change(
+        &mut self,
+        at: Micros,
+        store: &StoreState,
+        failing: Option<Failing>,
+    ) -> Option<Value> {
+        self.unreachable = if store.is_connected { self.unreachable } else { at };
+        // Charges that failed because it could not be reached are still in the window.
+        let failing = failing.filter(|it| it.lasts && it.since > self.unreachable);
+        let error = cause(store).or_else(|| Some(named(store, failing?.counted.reason?)));
+        let is_up = error.is_none();
+        let was_up = self.was_up.replace(is_up);
+        was_up.is_some_and(|was| was != is_up).then(|| json!({ "up": is_up, "error": error }))
     }
 
     /// Returns the details of the controls that have changed since the last look.
@@ -226,6 +243,33 @@ fn log_store_problem(before: &[Problem], now: &[Problem]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::operators::store_watch::{Counted, Severity};
+    use weir_store::{StoreError, StoreStatus};
+
+    #[test]
+    fn commands_that_fail_are_an_event_unless_it_is_the_end_of_an_outage() {
+        let mut observer = Observer::default();
+        let mut change = |at, is_connected, fails_since: Option<Micros>| {
+            let failing = fails_since.map(|since| Failing {
+                severity: Severity::Critical,
+                since,
+                counted: Counted { reason: Some(StoreError::OutOfMemory), ..Counted::default() },
+                lasts: true,
+            });
+            let store = StoreState { is_connected, status: StoreStatus::default() };
+            let change = observer.store_change(at, &store, failing)?;
+            Some((change["up"] == true, change["error"].as_str().map(str::to_owned)))
+        };
+        assert_eq!(change(1, true, None), None);
+        let full = Some("the store has no room left".to_owned());
+        assert_eq!(change(5, true, Some(2)), Some((false, full)));
+        assert_eq!(change(6, true, Some(2)), None);
+        assert_eq!(change(7, true, None), Some((true, None)));
+        let dead = Some("the store does not answer".to_owned());
+        assert_eq!(change(8, false, None), Some((false, dead)));
+        assert_eq!(change(12, false, Some(8)), None);
+        assert_eq!(change(13, true, Some(8)), Some((true, None)));
+    }
 
     #[test]
     fn problems_with_the_rules_are_logged_at_first_and_each_minute() {

@@ -165,6 +165,7 @@ const editor = {
       if (isEverything) {
         show(byId('force-field'), true);
         setText(byId('force-domain'), visible(body.domain));
+        setText(byId('force-except'), exceptText(body) ?? '');
         error.help = `write other entries, or type the domain ${visible(body.domain)} to apply it to everything`;
       }
       this.fail(error, isEverything ? byId('force') : byId('domain'));

@@ -4,8 +4,8 @@ let problems = [];
 /** What was announced: each problem once. */
 let announcedProblems = new Set();
 
-/** The kinds whose text has an error of a store, a disk or a server: the next one is the same problem. */
-const VARYING_KINDS = ['store', 'controls', 'disk', 'xds'];
+/** The kinds whose text has an error of a store, a disk or a server, or one domain of several: the next one is the same problem. */
+const VARYING_KINDS = ['store', 'controls', 'disk', 'xds', 'domain'];
 const NO_PROBLEM = 'No problem is left.';
 
 const fileName = path => shortened(path.split('/').pop());

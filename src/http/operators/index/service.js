@@ -33,6 +33,7 @@ function chargesOf({ charges, degraded_charges: degraded }) {
 /** What matters most: a text, how it ends, and how bad that is. */
 function headlineOf({ ok, over, error, failed, charges, degraded }) {
   const all = ok + over + error;
+  if (problems.some(({ kind }) => kind === 'no_rules')) return ['Every request fails: ', 'no rules are loaded', 'critical'];
   const problem = problems.find(({ kind }) => kind === 'store');
   const title = problem ? problemTexts(problem).title : '';
   // Else it has the numbers of the last seconds.

@@ -31,7 +31,7 @@ fn router() -> Router {
         replica: String::new(),
         grpc_port: None,
         top: Arc::new(Top::new(top, clock.clone())),
-        limiter: Arc::new(Limiter::new(MemoryStore::new(clock, 100), Options::default())),
+        limiter: Arc::new(Limiter::new(MemoryStore::new(clock.clone(), 100), Options::default())),
         loader: Arc::new(Loader::new(rules.clone(), options, health.clone())),
         rules,
         controls: Arc::new(controls),
@@ -39,6 +39,8 @@ fn router() -> Router {
         identities: Arc::default(),
         watch: Arc::default(),
         log: Arc::new(ChangeLog::new(control_clock)),
+        clock,
+        limits_follow: "it",
         started: std::time::Instant::now(),
     });
     let access = Arc::new(Access::load(AccessOptions::default()).unwrap());

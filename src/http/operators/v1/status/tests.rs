@@ -79,7 +79,7 @@ fn bench() -> Bench {
     let loader = Arc::new(Loader::new(rules.clone(), options, health.clone()));
     loader.load(file(RULES), Vec::new()).unwrap();
     let (limiter, started) = (Arc::new(limiter), std::time::Instant::now());
-    let (identities, watch) = Default::default();
+    let (identities, watch, clock) = Default::default();
     let sources = Sources {
         replica: String::new(),
         grpc_port: None,
@@ -92,6 +92,8 @@ fn bench() -> Bench {
         identities,
         watch,
         log,
+        clock,
+        limits_follow: "it",
         started,
     };
     Bench { sources: Arc::new(sources), last: LastStatus::default() }
