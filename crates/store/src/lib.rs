@@ -311,8 +311,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Charges a batch, and waits for the answers.
     fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> + Send {
+        let batch = *batch;
         async move {
-            if let Some(waiting) = self.start(*batch, answers) {
+            if let Some(waiting) = self.start(batch, answers) {
                 answers.extend(waiting.await);
             }
         }

@@ -185,15 +185,16 @@ impl CompleteRequest {
         mut self,
         shared: Arc<CallContext<S>>,
     ) -> impl Future<Output = CallState> + Send {
+        let started = self.started;
         // No async function, which would keep a second copy of the request.
         async move {
             let answer = self.answer(&shared).await;
             if self.has_waited {
-                shared.timer.answer_later(self.started);
+                shared.timer.answer_later(started);
             } else {
                 shared.timer.answer();
             }
-            end_span(&shared, &mut self.trace, self.started, &answer);
+            end_span(&shared, &mut self.trace, started, &answer);
             send(&shared, self.reply, answer)
         }
     }
@@ -228,6 +229,7 @@ impl CompleteRequest {
             answering.as_mut().poll(context)
         };
         {
+            // Not to be woken: what is pending is polled again.
             let context = &mut Context::from_waker(Waker::noop());
             if let Poll::Ready(answer) = poll(context) {
                 return answer;
