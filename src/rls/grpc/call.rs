@@ -182,20 +182,20 @@ pub(super) fn start<S>(
 impl CompleteRequest {
     /// Decides and answers the request: with the first poll, unless the store or the first rules have to be waited for.
     pub fn decide<S: Store>(
-        mut self,
+        self,
         shared: Arc<CallContext<S>>,
     ) -> impl Future<Output = CallState> + Send {
-        let started = self.started;
-        // No async function, which would keep a second copy of the request.
+        let mut call = self;
+        // No async function, which would keep a second copy of the call.
         async move {
-            let answer = self.answer(&shared).await;
-            if self.has_waited {
-                shared.timer.answer_later(started);
+            let answer = call.answer(&shared).await;
+            if call.has_waited {
+                shared.timer.answer_later(call.started);
             } else {
                 shared.timer.answer();
             }
-            end_span(&shared, &mut self.trace, started, &answer);
-            send(&shared, self.reply, answer)
+            end_span(&shared, &mut call.trace, call.started, &answer);
+            send(&shared, call.reply, answer)
         }
     }
 
