@@ -209,11 +209,10 @@ fn messages(descriptors: &[&str], keys: usize) -> Vec<Vec<u8>> {
 fn decide(service: &Service, messages: &[Vec<u8>], requests: usize) {
     for message in messages.iter().cycle().take(requests) {
         let mut texts = Vec::new();
-        let mut sent = RequestView::default();
-        service.decode(message, &mut sent, &mut texts).expect("a good request");
-        let mut descriptors = Descriptors::new();
-        let (request, mut holds) = (sent.request(&mut descriptors), Holds::default());
-        let answer = service.decide(request, None, &mut holds, encode_framed).now_or_never();
+        let (mut view, mut descriptors) = (RequestView::default(), Descriptors::new());
+        let sent = service.decode(message, &mut view, &mut texts, &mut descriptors);
+        let (mut request, mut holds) = (sent.expect("a good request").request, Holds::default());
+        let answer = service.decide(&mut request, None, &mut holds, encode_framed).now_or_never();
         let Some(Ok(_)) = std::hint::black_box(answer) else { panic!("an answer") };
     }
 }

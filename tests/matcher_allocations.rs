@@ -1,18 +1,24 @@
-//! Allocations of reading a request, and of a look-up.
+//! Allocations of reading a request, of a look-up, and of a decision in memory.
 
 #[path = "support/allocator.rs"]
 mod allocator;
 
 use std::fs;
+use std::sync::Arc;
 
 use allocator::allocations;
+use futures_util::FutureExt;
 use prost::Message;
 use weir::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use weir::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use weir::proto::envoy::service::ratelimit::v3::RateLimitRequest;
-use weir::rls::service::{Descriptors, RequestView};
-use weir_rules::source::Selection;
-use weir_rules::{Loaded, Options};
+use weir::rls::service::{self, Descriptors, RateLimit, RequestView, encode_framed};
+use weir_common::clock::SystemClock;
+use weir_limiter::controls::ActiveRules;
+use weir_limiter::{Descriptor, Holds, Limiter, Request};
+use weir_rules::source::{RuleFile, Selection};
+use weir_rules::{Loaded, Options, RuleSet};
+use weir_store::memory::MemoryStore;
 
 #[test]
 fn to_read_valid_text_allocates_nothing() {
@@ -24,8 +30,9 @@ fn to_read_valid_text_allocates_nothing() {
         let mut sent = 0;
         let count = allocations(|| {
             let (mut texts, mut view) = (Vec::new(), RequestView::default());
-            view.decode(&message, 256, &mut texts).unwrap();
-            sent = view.request(&mut Descriptors::new()).descriptors.len();
+            let mut descriptors = Descriptors::new();
+            let decoded = view.decode(&message, 256, &mut texts, &mut descriptors).unwrap();
+            sent = decoded.request.descriptors.len();
         });
         assert_eq!(sent, 3);
         count
@@ -35,6 +42,30 @@ fn to_read_valid_text_allocates_nothing() {
     }
     // Text that looks as that of bytes is encoded as they are.
     assert!(read("\u{10ff7f}") > 0);
+}
+
+#[test]
+fn a_decision_in_memory_allocates_its_response_alone() {
+    let text = "{domain: d, descriptors: [{key: a, rate_limit: {rate: 1/d}}]}".into();
+    let file = RuleFile { name: "rules.yaml".into(), text };
+    let (rules, problems) = RuleSet::compile(&[file], &Options::default(), None);
+    assert_eq!(problems, []);
+    let store = MemoryStore::new(SystemClock::new(), 1_000);
+    let limiter = Arc::new(Limiter::new(store, weir_limiter::Options::default()));
+    let rules = Arc::new(ActiveRules::of(rules));
+    let service = RateLimit::new(limiter, rules, service::Options::default());
+    let decide = || {
+        let entries = ["1", "2", "3", "4"].map(|value| [("a", value)]);
+        let descriptors =
+            entries.each_ref().map(|entries| Descriptor { entries, ..Descriptor::default() });
+        let mut request = Request { domain: "d", descriptors: &descriptors, ..Request::default() };
+        let mut holds = Holds::default();
+        let decided = service.decide(&mut request, None, &mut holds, encode_framed).now_or_never();
+        decided.expect("memory answers at once").unwrap().len()
+    };
+    // Allowed once, then denied; the first decision of a thread also allocates for the next ones.
+    assert!(decide() > 0);
+    assert_eq!(allocations(|| assert!(decide() > 0)), 1);
 }
 
 #[test]

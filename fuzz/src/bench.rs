@@ -5,13 +5,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use weir::proto::envoy::service::ratelimit::v3::RateLimitResponse;
-use weir::rls::service::{
-    Descriptors, Options, RateLimit, RequestView, Rules, encode_framed, encode_message,
-};
+use weir::rls::service::{Options, RateLimit, Rules, encode_framed, encode_message};
 use weir_api::headers::{HeaderNames, HeaderOptions};
 use weir_common::clock::ManualClock;
 use weir_limit::SECOND;
-use weir_limiter::{Holds, Limiter, RequestError};
+use weir_limiter::{Holds, Limiter, Request, RequestError};
 use weir_rules::RuleSet;
 use weir_store::memory::MemoryStore;
 
@@ -50,17 +48,15 @@ impl Bench {
         Bench { clock, service: RateLimit::new(limiter, in_force, options) }
     }
 
-    pub fn answer(&self, sent: &RequestView<'_>) -> Result<RateLimitResponse, RequestError> {
-        let mut descriptors = Descriptors::new();
-        let (request, mut holds) = (sent.request(&mut descriptors), Holds::default());
-        at_once(self.service.decide(request, None, &mut holds, encode_message))
+    pub fn answer(&self, mut sent: Request<'_>) -> Result<RateLimitResponse, RequestError> {
+        let mut holds = Holds::default();
+        at_once(self.service.decide(&mut sent, None, &mut holds, encode_message))
     }
 
     /// As gRPC sends it.
-    pub fn answer_framed(&self, sent: &RequestView<'_>) -> Result<Vec<u8>, RequestError> {
-        let mut descriptors = Descriptors::new();
-        let (request, mut holds) = (sent.request(&mut descriptors), Holds::default());
-        at_once(self.service.decide(request, None, &mut holds, encode_framed))
+    pub fn answer_framed(&self, mut sent: Request<'_>) -> Result<Vec<u8>, RequestError> {
+        let mut holds = Holds::default();
+        at_once(self.service.decide(&mut sent, None, &mut holds, encode_framed))
     }
 }
 

@@ -7,7 +7,7 @@ use weir::proto::envoy::extensions::common::ratelimit::v3::{
     RateLimitDescriptor, rate_limit_descriptor::Entry,
 };
 use weir::proto::envoy::service::ratelimit::v3::RateLimitRequest;
-use weir::rls::service::RequestView;
+use weir::rls::service::{Descriptors, RequestView};
 use weir_limit::SECOND;
 use weir_rules::source::RuleFile;
 use weir_rules::{Document, Loaded, Options, Overlay, Problem, Problems, Rule, RuleSet};
@@ -141,9 +141,9 @@ fn asks(bench: &Bench, rule: &Rule) {
             hits_addend: 0,
         };
         let (bytes, mut texts) = (request.encode_to_vec(), Vec::new());
-        let mut sent = RequestView::default();
-        sent.decode(&bytes, 1, &mut texts).expect("a request");
-        let response = bench.answer(&sent).expect("an answer");
+        let (mut view, mut descriptors) = (RequestView::default(), Descriptors::new());
+        let sent = view.decode(&bytes, 1, &mut texts, &mut descriptors).expect("a request");
+        let response = bench.answer(sent.request).expect("an answer");
         assert_eq!(response.statuses.len(), 1);
     };
     for ahead in [0, SECOND, 86_400 * SECOND, 200 * 365 * 86_400 * SECOND] {

@@ -13,6 +13,7 @@ use weir_common::value;
 use weir_fuzz::bench::Bench;
 use weir_fuzz::{made, wire};
 use weir_limit::SECOND;
+use weir_limiter::Request;
 use weir_rules::source::RuleFile;
 use weir_rules::{Options, RuleSet};
 
@@ -26,22 +27,25 @@ static RULES: LazyLock<Arc<RuleSet>> = LazyLock::new(|| {
 });
 
 fuzz_target!(|bytes: &[u8]| {
-    let (mut texts, mut sent) = (Vec::new(), RequestView::default());
-    let read = sent.decode(bytes, usize::MAX, &mut texts);
-    let (sent, request) = (&sent, RateLimitRequest::decode(bytes));
-    let request = match (read, request) {
-        (Ok(()), Ok(request)) => request,
+    let (mut texts, mut view) = (Vec::new(), RequestView::default());
+    let mut descriptors = Descriptors::new();
+    let read = view.decode(bytes, usize::MAX, &mut texts, &mut descriptors);
+    let request = RateLimitRequest::decode(bytes);
+    let (sent, request) = match (read, request) {
+        (Ok(read), Ok(request)) => (read.request, request),
         (Err(_), Err(_)) => return,
-        (Ok(()), Err(error)) => return assert!(has_bytes(sent), "prost refuses it: {error}"),
+        (Ok(read), Err(error)) => {
+            return assert!(has_bytes(read.request), "prost refuses it: {error}");
+        }
         (Err(error), Ok(request)) => panic!("prost takes it, {error}: {request:?}"),
     };
     assert_same(sent, &request);
     answers(sent, &request);
     // What prost writes of it is the same request.
     let (written, mut texts) = (request.encode_to_vec(), Vec::new());
-    let mut read = RequestView::default();
-    read.decode(&written, usize::MAX, &mut texts).expect("what prost writes");
-    assert_same(&read, &request);
+    let (mut view, mut descriptors) = (RequestView::default(), Descriptors::new());
+    let read = view.decode(&written, usize::MAX, &mut texts, &mut descriptors);
+    assert_same(read.expect("what prost writes").request, &request);
 });
 
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
@@ -49,16 +53,13 @@ fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
 });
 
 /// Returns whether a value is not UTF-8, which prost does not read.
-fn has_bytes(sent: &RequestView<'_>) -> bool {
-    let mut descriptors = Descriptors::new();
-    let entries = sent.request(&mut descriptors).descriptors.iter().flat_map(|it| it.entries);
+fn has_bytes(sent: Request<'_>) -> bool {
+    let entries = sent.descriptors.iter().flat_map(|it| it.entries);
     entries.into_iter().any(|(_, value)| value::is_encoded(value))
 }
 
 /// Checks that both readers read the same.
-fn assert_same(sent: &RequestView<'_>, request: &RateLimitRequest) {
-    let mut descriptors = Descriptors::new();
-    let read = sent.request(&mut descriptors);
+fn assert_same(read: Request<'_>, request: &RateLimitRequest) {
     assert_eq!((read.domain, read.hits_addend), (&*request.domain, request.hits_addend));
     assert_eq!(read.descriptors.len(), request.descriptors.len());
     for (read, wanted) in read.descriptors.iter().zip(&request.descriptors) {
@@ -77,7 +78,7 @@ fn assert_same(sent: &RequestView<'_>, request: &RateLimitRequest) {
 
 /// Two services that were asked the same answer the same, one with a message and one with its
 /// bytes.
-fn answers(sent: &RequestView<'_>, request: &RateLimitRequest) {
+fn answers(sent: Request<'_>, request: &RateLimitRequest) {
     for more in [false, true] {
         let [one, other] = [(); 2].map(|()| Bench::new(RULES.clone(), more));
         for ahead in [0, 0, SECOND, 3_600 * SECOND, 40 * 365 * 86_400 * SECOND] {

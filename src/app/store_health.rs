@@ -52,6 +52,8 @@ pub(super) async fn report_controls(
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    use std::future::{Future, Pending};
+
     use tokio::time::sleep;
 
     use super::*;
@@ -63,7 +65,13 @@ mod tests {
     }
 
     impl Store for FakeStore {
-        async fn charge(&self, _batch: &Batch<'_>, _answers: &mut Answers) {}
+        fn start<'a>(
+            &'a self,
+            _: Batch<'a>,
+            _: &mut Answers,
+        ) -> Option<impl Future<Output = Answers> + Send + use<'a>> {
+            None::<Pending<Answers>>
+        }
     }
 
     impl Operations for FakeStore {

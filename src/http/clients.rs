@@ -303,12 +303,13 @@ impl<S: Store> JsonWorker<S> {
         message: &[u8],
     ) -> Result<(StatusCode, Result<Vec<u8>, String>), Failure> {
         let (mut texts, mut view) = (Vec::new(), RequestView::default());
-        let decoded = self.rate_limit.decode(message, &mut view, &mut texts);
-        decoded.map_err(|error| Failure::Invalid(error.to_string()))?;
-        view.set_span(caller.trace.span());
         let mut descriptors = Descriptors::new();
-        let (request, mut holds) = (view.request(&mut descriptors), Holds::default());
-        let decided = self.rate_limit.decide(request, None, &mut holds, encode_message).await;
+        let decoded = self.rate_limit.decode(message, &mut view, &mut texts, &mut descriptors);
+        let decoded = decoded.map_err(|error| Failure::Invalid(error.to_string()))?;
+        let span = caller.trace.span();
+        let mut request = weir_limiter::Request { span, ..decoded.request };
+        let mut holds = Holds::default();
+        let decided = self.rate_limit.decide(&mut request, None, &mut holds, encode_message).await;
         let response = decided.map_err(Failure::Request)?;
         let status = status(response.overall_code() == Code::OverLimit);
         Ok((status, json::encode(&response)))

@@ -211,17 +211,12 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
         // One command after the other runs in one place. One that waits stays there.
         let mut spare: Option<Pin<Box<OptionFuture<_>>>> = None;
         let mut run = |command: Command, words: Words<'b>, mut replies: Replies| {
-            let running = OptionFuture::from(Some(async move {
+            let running = async move {
                 command.run(resp, peer, &words[1..], &mut replies).await;
                 replies
-            }));
-            let mut place = match spare.take() {
-                Some(mut place) => {
-                    place.set(running);
-                    place
-                }
-                None => Box::pin(running),
             };
+            let mut place = spare.take().unwrap_or_else(|| Box::pin(None.into()));
+            place.set(Some(running).into());
             match place.as_mut().now_or_never() {
                 Some(Some(replies)) => {
                     place.set(None.into());

@@ -8,7 +8,7 @@ mod permissions;
 mod response;
 
 pub use budget::{BudgetCall, BudgetRequest, BudgetResponse, BudgetService};
-pub use decode::{DecodeError, Descriptors, RequestView};
+pub use decode::{DecodeError, Decoded, Descriptors, RequestView};
 pub use health::HealthService;
 pub use permissions::{Permissions, Protocol};
 pub use response::{PREFIX_BYTES, encode_framed, encode_message};
@@ -126,15 +126,16 @@ impl<S: Store> RateLimit<S> {
         }
     }
 
-    /// Decodes a request into an empty view. Descriptors beyond the allowed number are only counted. `texts` gets a copy of
-    /// a message with values that are not UTF-8.
-    pub fn decode<'a>(
+    /// Decodes a request into empty lists. Descriptors beyond the allowed number are only counted. `texts` gets a copy of a
+    /// message with values that are not UTF-8.
+    pub fn decode<'a, 'v: 'd, 'd>(
         &self,
         message: &'a [u8],
-        view: &mut RequestView<'a>,
+        view: &'v mut RequestView<'a>,
         texts: &'a mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        view.decode(message, self.limiter.max_descriptors(), texts)
+        descriptors: &'d mut Descriptors<'v>,
+    ) -> Result<Decoded<'d>, DecodeError> {
+        view.decode(message, self.limiter.max_descriptors(), texts, descriptors)
     }
 
     /// Counts a message of a client that cannot be understood.
@@ -147,19 +148,19 @@ impl<S: Store> RateLimit<S> {
     /// reserved is cancelled.
     pub fn decide<T>(
         &self,
-        mut request: Request<'_>,
+        request: &mut Request<'_>,
         timeout: Option<Duration>,
         holds: &mut Holds,
         then: impl FnOnce(&Request<'_>, &RequestDecision<'_>, &Options) -> T,
     ) -> impl Future<Output = Result<T, RequestError>> {
-        // No async function, which would keep a second copy of the request.
+        let budget = store_budget(self.options.budget, timeout);
+        // No async function, which would keep a second copy of what it is called with.
         async move {
-            self.check(&mut request)?;
+            self.check(request)?;
             let rules = self.rules.load();
-            let budget = store_budget(self.options.budget, timeout);
-            let then = |decision: &RequestDecision<'_>| then(&request, decision, &self.options);
+            let then = |decision: &RequestDecision<'_>| then(request, decision, &self.options);
             let rules = rules.as_deref();
-            let decided = self.limiter.decide_then(rules, &request, budget, holds, then).await;
+            let decided = self.limiter.decide_then(rules, request, budget, holds, then).await;
             if !holds.is_empty() {
                 self.cancel_denied(holds);
             }

@@ -215,38 +215,64 @@ impl<S: Store> Limiter<S> {
     ///
     /// # Errors
     /// The request is invalid, or the store failed to charge it.
-    pub async fn decide_then<'s, T>(
+    pub fn decide_then<'s, T>(
         &self,
         rules: Option<impl Into<ActiveView<'s>>>,
         request: &Request<'_>,
         budget: Duration,
         holds: &mut Holds,
         then: impl FnOnce(&RequestDecision<'s>) -> T,
-    ) -> Result<T, RequestError> {
+    ) -> impl Future<Output = Result<T, RequestError>> {
         let span = request.span.map(|parent| DecisionSpan::start(parent, request));
-        // Each in its place: a request that waits for the store keeps all of them.
-        let mut key_values = None;
-        let mut lookup = Lookup::new();
-        let rules = rules.map(Into::into);
-        if let Err(error) = self.look_up(rules, request, &mut key_values, &mut lookup) {
-            return Err(self.reject(request, error, span));
-        }
-        let mut charges = Charges::new(lookup.domain);
-        charges.add_all(request, &lookup, &self.options);
-        let mut answers = Answers::new();
-        if !charges.is_empty() {
-            let charging = span.as_ref().map(|span| span.charge(&charges.batch(budget)));
-            let span = charging.as_ref().map(ChargeSpan::span);
-            let batch = Batch { span, ..charges.batch(budget) };
-            self.store.charge(&batch, &mut answers).await;
-            if let Some(charging) = charging {
-                charging.end(&answers);
+        // No async function, which would keep a second copy of what it is called with.
+        async move {
+            // Each in its place: a request that waits for the store keeps all of them.
+            let mut key_values = None;
+            let mut lookup = Lookup::new();
+            let rules = rules.map(Into::into);
+            if let Err(error) = self.look_up(rules, request, &mut key_values, &mut lookup) {
+                return Err(self.reject(request, error, span));
             }
+            let mut charges = Charges::new(lookup.domain);
+            charges.add_all(request, &lookup, &self.options);
+            let mut charging = None;
+            let waiting = {
+                // Not kept by a request that waits.
+                let mut answers = Answers::new();
+                let Some(waiting) = (if charges.is_empty() {
+                    None
+                } else {
+                    charging = span.as_ref().map(|span| span.charge(&charges.batch(budget)));
+                    let span = charging.as_ref().map(ChargeSpan::span);
+                    self.store.start(Batch { span, ..charges.batch(budget) }, &mut answers)
+                }) else {
+                    let (lookup, batch) = (&lookup, &charges.batch(budget));
+                    let answered = Answered { request, lookup, batch, answers: &answers };
+                    return self.finish(&answered, (span, charging), holds, then);
+                };
+                waiting
+            };
+            let answers = waiting.await;
+            let (lookup, batch) = (&lookup, &charges.batch(budget));
+            let answered = Answered { request, lookup, batch, answers: &answers };
+            self.finish(&answered, (span, charging), holds, then)
         }
-        let batch = &charges.batch(budget);
-        let answered = Answered { request, lookup: &lookup, batch, answers: &answers };
+    }
+
+    /// Passes the decision on a request that the store has answered to `then`.
+    #[inline]
+    fn finish<'s, T>(
+        &self,
+        answered: &Answered<'_, 's, '_>,
+        (span, charging): (Option<DecisionSpan>, Option<ChargeSpan>),
+        holds: &mut Holds,
+        then: impl FnOnce(&RequestDecision<'s>) -> T,
+    ) -> Result<T, RequestError> {
+        if let Some(charging) = charging {
+            charging.end(answered.answers);
+        }
         let mut decision = RequestDecision::default();
-        let concluded = self.conclude(&answered, span, holds, &mut decision);
+        let concluded = self.conclude(answered, span, holds, &mut decision);
         concluded.map(|()| then(&decision))
     }
 

@@ -73,7 +73,7 @@ pub(super) struct Matched<'s, 'r> {
     pub is_quota: bool,
     pub effect: Option<Effect<'s>>,
     /// The entries of the key if they are not the request's: a shared pattern, or an address in its canonical form.
-    key_entries: Option<Vec<Entry<'r>>>,
+    key_entries: Option<Box<[Entry<'r>]>>,
 }
 
 impl<'s, 'r> Matched<'s, 'r> {
@@ -295,7 +295,7 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
         });
         let all: &[_] = values.insert(all.collect());
         for (matched, values) in zip(&mut self.matched, all).filter(|(_, new)| !new.is_empty()) {
-            let mut entries = matched.descriptor.entries.to_vec();
+            let mut entries: Box<[_]> = matched.descriptor.entries.into();
             for (i, value) in values {
                 if let Some(entry) = entries.get_mut(*i) {
                     entry.1 = value;

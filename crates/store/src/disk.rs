@@ -231,11 +231,24 @@ impl Drop for Unsaved {
 }
 
 impl<C: Clock> Store for DiskStore<C> {
-    async fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) {
-        match self.loaded_within(batch.budget).await {
-            Ok(()) => self.memory.charge_now(batch, answers),
-            Err(error) => answers.extend(batch.charges.iter().map(|_| Err(error))),
+    #[inline]
+    fn start<'a>(
+        &'a self,
+        batch: Batch<'a>,
+        answers: &mut Answers,
+    ) -> Option<impl Future<Output = Answers> + Send + use<'a, C>> {
+        if self.status.is_loaded() {
+            self.memory.charge_now(&batch, answers);
+            return None;
         }
+        Some(async move {
+            let mut answers = Answers::new();
+            match self.loaded_within(batch.budget).await {
+                Ok(()) => self.memory.charge_now(&batch, &mut answers),
+                Err(error) => answers.extend(batch.charges.iter().map(|_| Err(error))),
+            }
+            answers
+        })
     }
 }
 

@@ -5,11 +5,13 @@ mod policies;
 #[cfg(test)]
 mod tests;
 
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use futures_util::FutureExt;
 
 use super::memory::MemoryStore;
 use super::{Answer, Answers, Batch, OnStoreFailure, StateKey, States, Store, StoreError};
@@ -80,8 +82,8 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
         &self.inner
     }
 
-    fn with_policy<'a>(&self, batch: &Batch<'a>) -> Batch<'a> {
-        Batch { on_failure: Some(batch.on_failure.unwrap_or(self.options.on_failure)), ..*batch }
+    fn with_policy<'a>(&self, batch: Batch<'a>) -> Batch<'a> {
+        Batch { on_failure: Some(batch.on_failure.unwrap_or(self.options.on_failure)), ..batch }
     }
 
     /// Replaces failures among the answers of the inner store; notices when an outage is over.
@@ -105,10 +107,20 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
 }
 
 impl<S: Store, C: Clock + Monotonic + Clone> Store for Guard<S, C> {
-    async fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) {
+    fn start<'a>(
+        &'a self,
+        batch: Batch<'a>,
+        answers: &mut Answers,
+    ) -> Option<impl Future<Output = Answers> + Send + use<'a, S, C>> {
         let (first, batch) = (answers.len(), self.with_policy(batch));
-        self.inner.charge(&batch, answers).await;
-        self.check(&batch, &mut answers[first..]);
+        let Some(waiting) = self.inner.start(batch, answers) else {
+            self.check(&batch, &mut answers[first..]);
+            return None;
+        };
+        Some(waiting.map(move |mut answers| {
+            self.check(&batch, &mut answers);
+            answers
+        }))
     }
 }
 

@@ -262,19 +262,19 @@ impl<'a> Batch<'a> {
         Batch { budget, waited: self.waited.saturating_add(wait), ..self }
     }
 
-    /// Adds the answers to two parts of the batch in its order: the charges where `is_first` is true, and the others.
+    /// Puts the answers to two parts of the batch in its order: the charges where `is_first` is true, and the others.
     pub(crate) fn merge(
         &self,
         is_first: impl Fn(&Charge<'a>) -> bool,
         first: Answers,
         others: Answers,
-        answers: &mut Answers,
-    ) {
+    ) -> Answers {
         let (mut first, mut others) = (first.into_iter(), others.into_iter());
-        answers.extend(self.charges.iter().map(|charge| {
+        let answers = self.charges.iter().map(|charge| {
             let answer = if is_first(charge) { first.next() } else { others.next() };
             answer.unwrap_or(Err(StoreError::Unavailable))
-        }));
+        });
+        answers.collect()
     }
 
     /// Returns whether `answers`, one for each charge in order, deny the batch: an enforced charge is denied, or all of
@@ -305,12 +305,26 @@ impl<'a> Batch<'a> {
 /// are made nevertheless: those that are [unconditional](Op::is_unconditional), and a
 /// [`SettleOrReserve`](ReservationOp::SettleOrReserve) that has [settled](ReservationResult::Settled).
 pub trait Store: Send + Sync + 'static {
-    /// Charges a batch; adds one answer for each charge to `answers`, in order.
+    /// Starts to charge a batch. Adds one answer for each charge to `answers`, in order, if all are known at once; else
+    /// returns what they are to be waited for with.
     ///
-    /// Ends within the batch's budget, and with its first poll unless there is something to wait for. If it is dropped
-    /// before, the store releases the holds that have an id, and cancels reservations, once their outcome is known;
-    /// whatever else was sent stays charged.
-    fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> + Send;
+    /// The wait ends within the batch's budget. If it is dropped before, the store releases the holds that have an id, and
+    /// cancels reservations, once their outcome is known; whatever else was sent stays charged.
+    fn start<'a>(
+        &'a self,
+        batch: Batch<'a>,
+        answers: &mut Answers,
+    ) -> Option<impl Future<Output = Answers> + Send + use<'a, Self>>;
+
+    /// Charges a batch, and waits for the answers.
+    fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> + Send {
+        let batch = *batch;
+        async move {
+            if let Some(waiting) = self.start(batch, answers) {
+                answers.extend(waiting.await);
+            }
+        }
+    }
 
     /// Makes a charge that no request waits for, over the same connection as the charges of this thread, after those
     /// that were made before. Passes its outcome to [`LeaseCharge::answer`]. A store that leases nothing drops it.
@@ -318,8 +332,12 @@ pub trait Store: Send + Sync + 'static {
 }
 
 impl<S: Store> Store for Arc<S> {
-    fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> + Send {
-        (**self).charge(batch, answers)
+    fn start<'a>(
+        &'a self,
+        batch: Batch<'a>,
+        answers: &mut Answers,
+    ) -> Option<impl Future<Output = Answers> + Send + use<'a, S>> {
+        (**self).start(batch, answers)
     }
 
     fn charge_lease(&self, charge: Arc<LeaseCharge>) {

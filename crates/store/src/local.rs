@@ -9,18 +9,19 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use std::future::Future;
 use std::iter::zip;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{join, join_all};
+use futures_util::future::{FutureExt, join, join_all};
 use smallvec::SmallVec;
 use tokio::time::{Instant, timeout};
 
 pub use self::charge::LeaseCharge;
 use self::lease::DueCharges;
 use self::table::{LocalTable, Sent, Unserved, Waits};
-use super::{Answers, Batch, Charge, StateKey, States, Store, StoreError};
+use super::{Answer, Answers, Batch, Charge, StateKey, States, Store, StoreError};
 use weir_common::clock::Monotonic;
 use weir_limit::{Decision, KeyState, LeasedHits, Micros};
 
@@ -129,7 +130,7 @@ impl<S: Store> Local<S> {
         split.waits = look_up.waits;
         self.send(look_up.due);
         if split.rest.is_empty() {
-            split.merge(Answers::new(), answers);
+            answers.extend(split.merge(Answers::new()));
             Unknown::Nothing
         } else if split.rest.len() == batch.charges.len() && split.waits.is_empty() {
             Unknown::All
@@ -143,81 +144,93 @@ impl<S: Store> Local<S> {
         charges.for_each(|charge| self.inner.charge_lease(charge));
     }
 
-    /// Charges what is not known of a batch.
-    async fn charge_rest(
-        &self,
-        split: Box<Split<'_>>,
-        batch: &Batch<'_>,
-        sent: Sent,
-        answers: &mut Answers,
-    ) {
-        let mut inner = Answers::new();
-        self.charge_inner(&split.rest(batch), sent, &mut inner).await;
-        split.merge(inner, answers);
-    }
-
-    async fn charge_inner(&self, batch: &Batch<'_>, sent: Sent, answers: &mut Answers) {
-        let first = answers.len();
-        self.inner.charge(batch, answers).await;
-        for (charge, answer) in zip(batch.charges, &answers[first..]) {
+    /// Learns from the answers of the inner store.
+    fn learn(&self, charges: &[Charge<'_>], answers: &[Answer], sent: Sent) {
+        for (charge, answer) in zip(charges, answers) {
             self.send(self.table.learn(charge, answer, sent));
         }
     }
 
+    async fn charge_inner(&self, batch: Batch<'_>, sent: Sent) -> Answers {
+        let mut answers = Answers::new();
+        self.inner.charge(&batch, &mut answers).await;
+        self.learn(batch.charges, &answers, sent);
+        answers
+    }
+
     /// Charges what is not known of a batch: the keys that have to wait after up to half of the budget, and others at once.
-    async fn charge_waiting(
+    async fn charge_part(
         &self,
         mut split: Box<Split<'_>>,
-        batch: &Batch<'_>,
+        batch: Batch<'_>,
         sent: Sent,
-        answers: &mut Answers,
-    ) {
+    ) -> Answers {
         let waits = std::mem::take(&mut split.waits);
-        let batch = &split.rest(batch);
+        let batch = split.rest(&batch);
+        if waits.is_empty() {
+            let inner = self.charge_inner(batch, sent).await;
+            return split.merge(inner).collect();
+        }
         let (keys, answered): (Vec<_>, Vec<_>) = waits.into_iter().unzip();
         let is_awaited = |charge: &Charge<'_>| batch.together || self.table.is_of(charge, &keys);
         let (behind, at_once): (Vec<_>, Vec<_>) =
             batch.charges.iter().partition(|charge| is_awaited(charge));
-        let (mut now, mut later) = (Answers::new(), Answers::new());
         let charging = async {
-            if !at_once.is_empty() {
-                self.charge_inner(&Batch { charges: &at_once, ..*batch }, sent, &mut now).await;
+            match at_once.is_empty() {
+                true => Answers::new(),
+                false => self.charge_inner(Batch { charges: &at_once, ..batch }, sent).await,
             }
         };
         let waiting = async {
             let start = Instant::now();
             let _ = timeout(batch.budget / 2, join_all(answered)).await;
             let batch = Batch { charges: &behind, ..batch.after(start.elapsed()) };
-            match self.answer_known(&batch, sent, Unserved::Ends, &mut later) {
-                Unknown::Nothing => {}
-                Unknown::All => self.charge_inner(&batch, sent, &mut later).await,
-                Unknown::Part(split) => self.charge_rest(split, &batch, sent, &mut later).await,
+            let mut answers = Answers::new();
+            match self.answer_known(&batch, sent, Unserved::Ends, &mut answers) {
+                Unknown::Nothing => answers,
+                Unknown::All => self.charge_inner(batch, sent).await,
+                Unknown::Part(split) => {
+                    let inner = self.charge_inner(split.rest(&batch), sent).await;
+                    split.merge(inner).collect()
+                }
             }
         };
-        join(charging, waiting).await;
-        let mut inner = Answers::new();
-        batch.merge(is_awaited, later, now, &mut inner);
-        split.merge(inner, answers);
+        let (now, later) = join(charging, waiting).await;
+        let inner = batch.merge(is_awaited, later, now);
+        split.merge(inner).collect()
     }
 }
 
 impl<S: Store> Store for Local<S> {
-    async fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) {
-        if self.table.is_off() {
-            return self.inner.charge(batch, answers).await;
-        }
-        let sent = Sent::new(batch, self.table.now());
-        match self.answer_known(batch, sent, Unserved::Waits, answers) {
-            Unknown::Nothing => {}
-            Unknown::All => self.charge_inner(batch, sent, answers).await,
-            // In a box, so that the futures of other requests stay small.
-            Unknown::Part(split) if split.waits.is_empty() => {
-                Box::pin(self.charge_rest(split, batch, sent, answers)).await;
+    fn start<'a>(
+        &'a self,
+        batch: Batch<'a>,
+        answers: &mut Answers,
+    ) -> Option<impl Future<Output = Answers> + Send + use<'a, S>> {
+        let sent = (!self.table.is_off()).then(|| Sent::new(&batch, self.table.now()));
+        if let Some(sent) = sent {
+            match self.answer_known(&batch, sent, Unserved::Waits, answers) {
+                Unknown::Nothing => return None,
+                Unknown::All => {}
+                // In a box, so that the futures of other requests stay small.
+                Unknown::Part(split) => {
+                    return Some(Box::pin(self.charge_part(split, batch, sent)).left_future());
+                }
             }
-            Unknown::Part(split) => {
-                Box::pin(self.charge_waiting(split, batch, sent, answers)).await;
-            }
         }
+        let (first, charges) = (answers.len(), batch.charges);
+        let learn = move |answers: &[Answer]| {
+            sent.into_iter().for_each(|sent| self.learn(charges, answers, sent));
+        };
+        let Some(waiting) = self.inner.start(batch, answers) else {
+            learn(&answers[first..]);
+            return None;
+        };
+        let learning = waiting.map(move |answers| {
+            learn(&answers);
+            answers
+        });
+        Some(learning.right_future())
     }
 }
 
@@ -281,11 +294,11 @@ impl<'a> Split<'a> {
         Batch { charges: &self.rest, ..*batch }
     }
 
-    fn merge(self, inner: Answers, answers: &mut Answers) {
+    fn merge(self, inner: Answers) -> impl Iterator<Item = Answer> {
         let mut inner = inner.into_iter();
-        answers.extend(self.known.into_iter().map(|known| match known {
+        self.known.into_iter().map(move |known| match known {
             Some(decision) => Ok(decision),
             None => inner.next().unwrap_or(Err(StoreError::Unavailable)),
-        }));
+        })
     }
 }

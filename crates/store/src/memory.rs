@@ -13,7 +13,7 @@ mod tests;
 mod together;
 
 use std::fmt;
-use std::future::{Future, ready};
+use std::future::{Future, Pending};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
@@ -264,9 +264,13 @@ impl<C> MemoryStore<C> {
 
 impl<C: Clock> Store for MemoryStore<C> {
     #[inline]
-    fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> + Send {
-        self.charge_now(batch, answers);
-        ready(())
+    fn start<'a>(
+        &'a self,
+        batch: Batch<'a>,
+        answers: &mut Answers,
+    ) -> Option<impl Future<Output = Answers> + Send + use<'a, C>> {
+        self.charge_now(&batch, answers);
+        None::<Pending<Answers>>
     }
 }
 

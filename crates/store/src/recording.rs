@@ -1,6 +1,6 @@
 //! A memory store that keeps its last answers: responses do not have all that they say.
 
-use std::future::{Future, ready};
+use std::future::{Future, Pending};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -42,13 +42,17 @@ impl RecordingStore {
 }
 
 impl Store for RecordingStore {
-    fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> + Send {
-        self.store.charge_now(batch, answers);
+    fn start<'a>(
+        &'a self,
+        batch: Batch<'a>,
+        answers: &mut Answers,
+    ) -> Option<impl Future<Output = Answers> + Send + use<'a>> {
+        self.store.charge_now(&batch, answers);
         // The answers to a request stay when it is denied and what it has reserved is cancelled.
         let is_cancel = |op| matches!(op, Op::Reservation(ReservationOp::Cancel(_)));
         if self.is_recording && !batch.charges.iter().all(|charge| is_cancel(charge.op)) {
             self.answers.lock().clone_from(answers);
         }
-        ready(())
+        None::<Pending<Answers>>
     }
 }

@@ -40,11 +40,13 @@ mod states;
 #[cfg(test)]
 mod tests;
 
+use std::future::Future;
 use std::iter::zip;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use futures_util::FutureExt;
 use tokio::time::Instant;
 
 use self::admin::AdminConnections;
@@ -141,8 +143,11 @@ impl RedisStore {
         of_thread.get_or_init(Deadlines::start)
     }
 
-    /// Charges a batch, whatever its plans.
-    async fn charge_here(&self, batch: &Batch<'_>, answers: &mut Answers) {
+    /// Starts to charge a batch, whatever its plans.
+    fn start_here<'a>(
+        &'a self,
+        batch: Batch<'a>,
+    ) -> impl Future<Output = Answers> + Send + use<'a> {
         let connections = self.connections();
         let deadline = Instant::now().checked_add(batch.budget);
         let whole = batch.budget.saturating_add(batch.waited);
@@ -168,24 +173,30 @@ impl RedisStore {
         } else {
             connections.push(pending);
         }
-        let _cancel = CancelOnDrop { options, connections, batch, reply: &reply };
         if let Some(deadline) = deadline {
             self.deadlines().add(deadline, &reply);
         }
-        AllAnswers(&reply).await;
-        answers.extend(reply.take());
+        let waiting = CancelOnDrop { options, connections, batch, reply };
+        async move {
+            AllAnswers(&waiting.reply).await;
+            waiting.reply.take()
+        }
     }
 }
 
 impl Store for RedisStore {
-    async fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) {
-        match &self.per_second {
+    fn start<'a>(
+        &'a self,
+        batch: Batch<'a>,
+        _: &mut Answers,
+    ) -> Option<impl Future<Output = Answers> + Send + use<'a>> {
+        Some(match &self.per_second {
             // In a box, so that the futures of others stay small.
             Some(second) if !batch.together => {
-                Box::pin(self.charge_both(second, batch, answers)).await;
+                Box::pin(self.charge_both(second, batch)).left_future()
             }
-            _ => self.charge_here(batch, answers).await,
-        }
+            _ => self.start_here(batch).right_future(),
+        })
     }
 
     fn charge_lease(&self, lease: Arc<LeaseCharge>) {
@@ -213,14 +224,14 @@ impl Drop for RedisStore {
 struct CancelOnDrop<'a> {
     options: &'a Options,
     connections: &'a ThreadConnections,
-    batch: &'a Batch<'a>,
-    reply: &'a Reply,
+    batch: Batch<'a>,
+    reply: Arc<Reply>,
 }
 
 impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
         let Some(answers) = self.reply.cancel() else { return };
-        let Batch { charges, together, .. } = *self.batch;
+        let Batch { charges, together, .. } = self.batch;
         if charges.iter().all(|charge| charge.hold.is_none()) {
             return;
         }

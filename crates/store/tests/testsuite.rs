@@ -3,6 +3,7 @@
 //! `cargo test --features testsuite --test testsuite`
 
 use std::collections::HashMap;
+use std::future::{Future, Pending};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,8 +84,13 @@ impl MapStore {
 }
 
 impl Store for MapStore {
-    async fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) {
-        self.charge_now(batch, answers);
+    fn start<'a>(
+        &'a self,
+        batch: Batch<'a>,
+        answers: &mut Answers,
+    ) -> Option<impl Future<Output = Answers> + Send + use<'a>> {
+        self.charge_now(&batch, answers);
+        None::<Pending<Answers>>
     }
 }
 

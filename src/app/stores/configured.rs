@@ -1,9 +1,10 @@
 //! The store that the settings name: the only place that distinguishes kinds of stores.
 
-use std::future::pending;
+use std::future::{Future, pending};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use weir_common::clock::SystemClock;
 use weir_limit::{KeyState, Micros, Plan};
 use weir_store::disk::DiskStore;
@@ -57,8 +58,25 @@ impl ConfiguredStore {
 }
 
 impl Store for ConfiguredStore {
-    async fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) {
-        dispatch!(self, store => store.charge(batch, answers).await);
+    #[inline]
+    fn start<'a>(
+        &'a self,
+        batch: Batch<'a>,
+        answers: &mut Answers,
+    ) -> Option<impl Future<Output = Answers> + Send + use<'a>> {
+        match self {
+            ConfiguredStore::Memory(store) => {
+                store.start(batch, answers).map(|waiting| waiting.left_future().left_future())
+            }
+            // In a box, so that the futures of others stay small.
+            ConfiguredStore::Disk(store) => {
+                let waiting = store.start(batch, answers);
+                waiting.map(|waiting| Box::pin(waiting).right_future().left_future())
+            }
+            ConfiguredStore::Redis(store) => {
+                store.start(batch, answers).map(FutureExt::right_future)
+            }
+        }
     }
 }
 

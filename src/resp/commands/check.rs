@@ -106,13 +106,13 @@ pub(super) async fn decide<S: Store>(
     descriptors: &[Descriptor<'_>],
     then: impl FnOnce(bool, &[Status<'_>]),
 ) -> Result<(), CommandError> {
-    let request = Request { domain, descriptors, ..Request::default() };
+    let mut request = Request { domain, descriptors, ..Request::default() };
     let then = |_: &Request<'_>, decision: &RequestDecision<'_>, _: &Options| {
         then(decision.over_limit, &decision.statuses);
     };
     // A client that disconnects leaves its holds to their time-out.
     let mut holds = Holds::default();
-    Ok(resp.rate_limit.decide(request, None, &mut holds, then).await?)
+    Ok(resp.rate_limit.decide(&mut request, None, &mut holds, then).await?)
 }
 
 /// Envoy's numbers of OK and OVER_LIMIT.

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
+use http::Response;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use http::{Request, Response};
 use tokio::sync::Mutex;
 use tonic::{Code, Status};
 
@@ -32,7 +32,7 @@ use crate::rls::service::{
 };
 use crate::trace::{Ends, RequestTrace, SHOULD_RATE_LIMIT};
 use weir_common::spans::TraceIds;
-use weir_limiter::Holds;
+use weir_limiter::{Holds, Request};
 use weir_store::Store;
 
 /// Requests up to this size are free while they wait for the store, whatever other clients hold.
@@ -89,6 +89,8 @@ pub(super) struct CompleteRequest {
     pub trace: RequestTrace,
     pub reply: Reply,
     pub started: Started,
+    /// Whether the store, or the first rules, have to be waited for.
+    pub has_waited: bool,
     /// The memory that the message holds, if it is counted.
     pub reservation: Option<Reservation>,
 }
@@ -146,7 +148,7 @@ pub(super) fn memory_exceeded() -> Status {
 /// Starts a call: reads its request, unless the client has to be waited for.
 pub(super) fn start<S>(
     shared: &CallContext<S>,
-    request: Request<RecvStream>,
+    request: http::Request<RecvStream>,
     respond: SendResponse<Bytes>,
 ) -> CallState {
     let (head, mut body) = request.into_parts();
@@ -166,82 +168,86 @@ pub(super) fn start<S>(
         return CallState::WaitForClient(ClientWait::Request(request));
     }
     let reply = Reply { respond, outcome: CallOutcome::Answered, lists_encodings: false };
-    let (reservation, started) = (None, shared.timer.started());
     CallState::Complete(CompleteRequest {
         message: first,
         timeout,
         trace,
         reply,
-        started,
-        reservation,
+        started: shared.timer.started(),
+        has_waited: false,
+        reservation: None,
     })
 }
 
 impl CompleteRequest {
     /// Decides and answers the request: with the first poll, unless the store or the first rules have to be waited for.
     pub fn decide<S: Store>(
-        mut self,
+        self,
         shared: Arc<CallContext<S>>,
-    ) -> impl Future<Output = CallState> {
-        // No async function, which would keep a second copy of the request.
+    ) -> impl Future<Output = CallState> + Send {
+        let mut call = self;
+        // No async function, which would keep a second copy of the call.
         async move {
-            let mut has_waited = false;
-            let answer = {
-                let mut texts = Vec::new();
-                let mut view = RequestView::default();
-                let read = {
-                    let _entered = self.trace.enter();
-                    read(&shared, &self.message, &mut view, &mut texts)
-                };
-                match read {
-                    Ok(()) => {
-                        view.set_span(self.trace.span());
-                        let mut answering = pin!(answer(&shared.grpc, &view, self.timeout));
-                        poll_fn(|context| {
-                            let _entered = self.trace.enter();
-                            let polled = answering.as_mut().poll(context);
-                            if polled.is_pending() && !has_waited {
-                                has_waited = true;
-                                self.reply.notice_reset();
-                                let bytes = self.message.len() + view.heap_bytes();
-                                if !hold(&shared, &mut self.reservation, bytes) {
-                                    return Poll::Ready(failed(memory_exceeded()));
-                                }
-                            }
-                            polled
-                        })
-                        .await
-                    }
-                    Err(status) => failed(status),
-                }
-            };
-            if has_waited {
-                shared.timer.answer_later(self.started);
+            let answer = call.answer(&shared).await;
+            if call.has_waited {
+                shared.timer.answer_later(call.started);
             } else {
                 shared.timer.answer();
             }
-            end_span(&shared, &mut self.trace, self.started, &answer);
-            send(&shared, self.reply, answer)
+            end_span(&shared, &mut call.trace, call.started, &answer);
+            send(&shared, call.reply, answer)
         }
     }
-}
 
-impl Reply {
-    /// Notes whether the client has reset the request. It is decided all the same: it may be a refund.
-    fn notice_reset(&mut self) {
-        let context = &mut Context::from_waker(Waker::noop());
-        if self.respond.poll_reset(context).is_ready() {
-            self.outcome = CallOutcome::Reset;
+    async fn answer<S: Store>(&mut self, shared: &CallContext<S>) -> FramedResponse {
+        let rate_limit = &shared.grpc.rate_limit;
+        let mut texts = Vec::new();
+        let mut view = RequestView::default();
+        let mut descriptors = Descriptors::new();
+        let decoded = {
+            let _entered = self.trace.enter();
+            let decoded = unframed(shared, &self.message).and_then(|message| {
+                let decoded = rate_limit.decode(message, &mut view, &mut texts, &mut descriptors);
+                decoded.map_err(|error| shared.unreadable(Status::internal(error.to_string())))
+            });
+            match decoded {
+                Ok(decoded) => decoded,
+                Err(status) => return failed(status),
+            }
+        };
+        let mut request = Request { span: self.trace.span(), ..decoded.request };
+        let bytes = self.message.len() + decoded.heap_bytes;
+        let mut answering = pin!(async {
+            let timeout = rate_limit.first_rules(self.timeout).await;
+            let mut holds = Holds::default();
+            let decided = rate_limit.decide(&mut request, timeout, &mut holds, encode_framed);
+            let answer = decided.await.map(Bytes::from).map_err(rejection);
+            (answer, HoldGuard::new(rate_limit, holds))
+        });
+        let mut poll = |context: &mut Context<'_>| {
+            let _entered = self.trace.enter();
+            answering.as_mut().poll(context)
+        };
+        {
+            // Not to be woken: what is pending is polled again.
+            let context = &mut Context::from_waker(Waker::noop());
+            if let Poll::Ready(answer) = poll(context) {
+                return answer;
+            }
+            // The request is decided all the same: it may be a refund.
+            if self.reply.respond.poll_reset(context).is_ready() {
+                self.reply.outcome = CallOutcome::Reset;
+            }
         }
+        self.has_waited = true;
+        if bytes > FREE_REQUEST_BYTES || self.reservation.is_some() {
+            let reservation = || shared.budget.reservation();
+            if !self.reservation.get_or_insert_with(reservation).resize(bytes) {
+                return failed(memory_exceeded());
+            }
+        }
+        poll_fn(poll).await
     }
-}
-
-/// Counts the memory of a request that waits. Returns whether there is room for it.
-fn hold<S>(shared: &CallContext<S>, reservation: &mut Option<Reservation>, bytes: usize) -> bool {
-    if bytes <= FREE_REQUEST_BYTES && reservation.is_none() {
-        return true;
-    }
-    reservation.get_or_insert_with(|| shared.budget.reservation()).resize(bytes)
 }
 
 /// A response with its prefix, and the concurrency holds of its request.
@@ -249,19 +255,6 @@ type FramedResponse = (Result<Bytes, Status>, HoldGuard);
 
 fn failed(status: Status) -> FramedResponse {
     (Err(status), HoldGuard::default())
-}
-
-async fn answer<S: Store>(
-    grpc: &Grpc<S>,
-    view: &RequestView<'_>,
-    timeout: Option<Duration>,
-) -> FramedResponse {
-    let timeout = grpc.rate_limit.first_rules(timeout).await;
-    let mut holds = Holds::default();
-    let mut descriptors = Descriptors::new();
-    let request = view.request(&mut descriptors);
-    let answer = grpc.rate_limit.decide(request, timeout, &mut holds, encode_framed).await;
-    (answer.map(Bytes::from).map_err(rejection), HoldGuard::new(&grpc.rate_limit, holds))
 }
 
 fn end_span<S>(
@@ -351,22 +344,16 @@ pub(super) fn announced_length(framed: &[u8], limits: &Limits) -> Result<Option<
     Ok(announced)
 }
 
-fn read<'a, S: Store>(
-    shared: &CallContext<S>,
-    framed: &'a [u8],
-    view: &mut RequestView<'a>,
-    texts: &'a mut Vec<u8>,
-) -> Result<(), Status> {
+/// Returns the message of a request, without its prefix.
+fn unframed<'a, S: Store>(shared: &CallContext<S>, framed: &'a [u8]) -> Result<&'a [u8], Status> {
     let length = announced_length(framed, &shared.grpc.limits)?;
     let length = length
         .ok_or_else(|| shared.unreadable(Status::internal("the request message is missing")))?;
     let message = Some(&framed[PREFIX_BYTES..]).filter(|message| message.len() == length);
-    let message = message.ok_or_else(|| {
+    message.ok_or_else(|| {
         let text = "expected exactly one message of the length that its prefix announces";
         shared.unreadable(Status::internal(text))
-    })?;
-    let decoded = shared.grpc.rate_limit.decode(message, view, texts);
-    decoded.map_err(|error| shared.unreadable(Status::internal(error.to_string())))
+    })
 }
 
 /// Times the calls of `ShouldRateLimit` on one connection.
@@ -432,5 +419,26 @@ impl CallTimer {
             let elapsed = self.now().saturating_sub(started);
             self.stats.should_rate_limit.record_times(elapsed, answered);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_common::clock::SystemClock;
+    use weir_store::guard::Guard;
+    use weir_store::local::Local;
+    use weir_store::redis::RedisStore;
+
+    use super::*;
+
+    type InRedis = Guard<Local<RedisStore>, Arc<SystemClock>>;
+
+    fn returned_bytes<A, B, Returned>(_: fn(A, B) -> Returned) -> usize {
+        size_of::<Returned>()
+    }
+
+    #[test]
+    fn a_call_takes_at_most_two_kilobytes() {
+        assert!(returned_bytes(CompleteRequest::decide::<InRedis>) <= 2 << 10);
     }
 }

@@ -86,7 +86,7 @@ where
     }
 
     fn has_waiting(&self) -> bool {
-        !(self.deciding.is_empty() && self.waiting_for_client.is_empty())
+        self.deciding.len() + self.waiting_for_client.len() > 0
     }
 
     fn count_reset_streams(&mut self) -> Result<(), TooManyResets> {
@@ -97,7 +97,7 @@ where
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), TooManyResets> {
-        if self.has_queued() || !self.waiting_for_client.is_empty() {
+        if self.has_queued() || self.waiting_for_client.len() > 0 {
             self.shared.timer.start_poll();
         }
         let polled = self.poll_all(cx);
@@ -192,7 +192,6 @@ trait CallPool<Call> {
     /// Takes a call as far as it goes without waiting. None if it waits.
     fn start(&mut self, call: Call) -> Option<CallState>;
     fn len(&self) -> usize;
-    fn is_empty(&self) -> bool;
 
     /// Resumes a call whose wait is over. None if all calls wait.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Option<CallState>;
@@ -233,10 +232,6 @@ where
 
     fn len(&self) -> usize {
         self.running.len()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.running.is_empty()
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Option<CallState> {

@@ -55,17 +55,15 @@ impl PartialRequest {
         let lists_encodings = encoding.is_some();
         let reply = Reply { respond, outcome: CallOutcome::Answered, lists_encodings };
         match received {
-            Ok(Some(message)) => {
-                let (reservation, started) = (Some(reservation), shared.timer.started());
-                CallState::Complete(CompleteRequest {
-                    message,
-                    timeout,
-                    trace,
-                    reply,
-                    started,
-                    reservation,
-                })
-            }
+            Ok(Some(message)) => CallState::Complete(CompleteRequest {
+                message,
+                timeout,
+                trace,
+                reply,
+                started: shared.timer.started(),
+                has_waited: false,
+                reservation: Some(reservation),
+            }),
             Ok(None) => CallState::Done(CallOutcome::Reset),
             Err(status) => {
                 trace.end_call(status.code(), status.message());

@@ -26,13 +26,8 @@ pub(super) struct Place<F: 'static>(Option<Slot<F>>);
 impl<F: 'static> Place<F> {
     #[inline]
     pub fn new(future: F) -> Place<F> {
-        let slot = match with_spare(Vec::pop).flatten() {
-            Some(mut slot) => {
-                slot.set(Some(future));
-                slot
-            }
-            None => Box::pin(Some(future)),
-        };
+        let mut slot = with_spare(Vec::pop).flatten().unwrap_or_else(|| Box::pin(None));
+        slot.set(Some(future));
         Place(Some(slot))
     }
 }

@@ -6,11 +6,11 @@
 #[cfg(test)]
 mod tests;
 
+use std::iter::zip;
 use std::str::from_utf8;
 
 use prost::encoding::{WireType, encode_key, encode_varint};
 use smallvec::SmallVec;
-use tracing::Span;
 
 use weir_common::value;
 use weir_limiter::{Descriptor, Override, Request};
@@ -20,47 +20,61 @@ use weir_store::Entry;
 #[error("the request is not a RateLimitRequest: {0}")]
 pub struct DecodeError(&'static str);
 
-/// A decoded request whose strings are borrowed from the message.
+/// The entries of all descriptors of a request, in order: what [`decode`](Self::decode) fills. Strings are borrowed from
+/// the message.
 #[derive(Debug, Default)]
 pub struct RequestView<'a> {
-    domain: &'a str,
-    hits_addend: u32,
-    descriptors: SmallVec<[DescriptorHeader; 4]>,
-    /// The number of descriptors beyond these, which were not kept.
-    beyond: usize,
-    /// The entries of all descriptors, in order.
     entries: SmallVec<[Entry<'a>; 8]>,
-    /// The bytes of the message with texts in place of values that are not UTF-8; 0 if it has none.
-    text_bytes: usize,
-    /// The span of the request, if it is recorded.
-    span: Option<&'a Span>,
 }
 
-/// A descriptor without its entries.
-#[derive(Debug, Default)]
-struct DescriptorHeader {
-    entry_count: usize,
-    limit: Option<Override>,
-    hits_addend: Option<u64>,
-    is_negative_hits: bool,
-}
-
-/// The descriptors of a request, each with its entries: what [`RequestView::request`] fills.
+/// The descriptors of a request, each with its entries: what [`RequestView::decode`] fills.
 pub type Descriptors<'a> = SmallVec<[Descriptor<'a>; 4]>;
 
+/// A decoded request.
+#[derive(Debug)]
+pub struct Decoded<'a> {
+    pub request: Request<'a>,
+    /// The heap bytes of its lists, its texts and its keys, in addition to the message: 0 for small requests.
+    pub heap_bytes: usize,
+}
+
+/// What a message has besides entries and descriptors.
+#[derive(Debug, Default)]
+struct Parts<'a> {
+    domain: &'a str,
+    hits_addend: u32,
+    /// How many entries each descriptor has.
+    entry_counts: SmallVec<[usize; 4]>,
+    /// The number of descriptors beyond these, which were not kept.
+    beyond: usize,
+    /// The bytes of the message with texts in place of values that are not UTF-8; 0 if it has none.
+    text_bytes: usize,
+}
+
 impl<'a> RequestView<'a> {
-    /// Decodes a message into an empty view: to return one would copy it. Of descriptors beyond `max_descriptors` only the
-    /// number is kept. `texts` gets a copy of a message with values that are not UTF-8, which has their texts.
-    pub fn decode(
-        &mut self,
+    /// Decodes a message into an empty view and an empty list of the caller: to return them would copy them. Of descriptors
+    /// beyond `max_descriptors` only the number is kept. `texts` gets a copy of a message with values that are not UTF-8,
+    /// which has their texts.
+    #[inline]
+    pub fn decode<'v: 'd, 'd>(
+        &'v mut self,
         bytes: &'a [u8],
         max_descriptors: usize,
         texts: &'a mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
-        match self.read(bytes, max_descriptors) {
-            Ok(()) => Ok(()),
-            Err(_) => self.read_texts(bytes, max_descriptors, texts),
+        descriptors: &'d mut Descriptors<'v>,
+    ) -> Result<Decoded<'d>, DecodeError> {
+        let parts = match self.read(bytes, max_descriptors, false, descriptors) {
+            Ok(parts) => parts,
+            Err(_) => self.read_texts(bytes, max_descriptors, texts, descriptors)?,
+        };
+        let mut rest = self.entries.as_slice();
+        for (descriptor, count) in zip(descriptors.iter_mut(), &parts.entry_counts) {
+            (descriptor.entries, rest) = rest.split_at(*count);
         }
+        let heap_bytes = parts.text_bytes + heap_bytes(&self.entries, descriptors);
+        let Parts { domain, hits_addend, beyond, .. } = parts;
+        let request = Request { domain, descriptors, beyond, hits_addend, ..Request::default() };
+        Ok(Decoded { request, heap_bytes })
     }
 
     #[cold]
@@ -69,108 +83,97 @@ impl<'a> RequestView<'a> {
         bytes: &[u8],
         max_descriptors: usize,
         texts: &'a mut Vec<u8>,
-    ) -> Result<(), DecodeError> {
+        descriptors: &mut Descriptors<'_>,
+    ) -> Result<Parts<'a>, DecodeError> {
         *texts = with_texts(bytes, &PATH_OF_VALUES)?;
-        *self = RequestView { text_bytes: texts.capacity(), ..RequestView::default() };
-        self.read(texts, max_descriptors)
+        self.entries = SmallVec::new();
+        *descriptors = SmallVec::new();
+        let text_bytes = texts.capacity();
+        Ok(Parts { text_bytes, ..self.read(texts, max_descriptors, true, descriptors)? })
     }
 
     // This and what it calls are part of `decode`: calls would cost a tenth of it.
     #[inline(always)]
-    fn read(&mut self, bytes: &'a [u8], max_descriptors: usize) -> Result<(), DecodeError> {
+    fn read(
+        &mut self,
+        bytes: &'a [u8],
+        max_descriptors: usize,
+        has_texts: bool,
+        descriptors: &mut Descriptors<'_>,
+    ) -> Result<Parts<'a>, DecodeError> {
+        let mut parts = Parts::default();
         let mut message = Message::new(bytes);
         while let Some(field) = message.next()? {
             match field.number {
-                1 => self.domain = message.text(field)?,
+                1 => parts.domain = message.text(field)?,
                 2 => {
                     let inner = message.message(field)?;
                     let entries = self.entries.len();
-                    let header = self.descriptor(inner)?;
-                    if self.descriptors.len() < max_descriptors {
-                        self.descriptors.push(header);
+                    let descriptor = self.descriptor(inner, has_texts)?;
+                    if descriptors.len() < max_descriptors {
+                        descriptors.push(descriptor);
+                        parts.entry_counts.push(self.entries.len() - entries);
                     } else {
                         self.entries.truncate(entries);
-                        self.beyond += 1;
+                        parts.beyond += 1;
                     }
                 }
-                3 => self.hits_addend = message.varint(field)? as u32,
+                3 => parts.hits_addend = message.varint(field)? as u32,
                 _ => message.skip(field)?,
             }
         }
-        Ok(())
+        Ok(parts)
     }
 
+    /// Reads a descriptor. Its entries are added to the others.
     #[inline(always)]
-    fn descriptor(&mut self, mut message: Message<'a>) -> Result<DescriptorHeader, DecodeError> {
-        let mut header = DescriptorHeader::default();
+    fn descriptor(
+        &mut self,
+        mut message: Message<'a>,
+        has_texts: bool,
+    ) -> Result<Descriptor<'static>, DecodeError> {
+        let mut descriptor = Descriptor::default();
         while let Some(field) = message.next()? {
             match field.number {
-                1 => {
-                    let entry = self.entry(message.message(field)?)?;
-                    self.entries.push(entry);
-                    header.entry_count += 1;
+                1 => self.entries.push(entry(message.message(field)?, has_texts)?),
+                2 => limit(message.message(field)?, descriptor.limit.get_or_insert_default())?,
+                3 => {
+                    let hits = descriptor.hits_addend.get_or_insert_default();
+                    wrapped(message.message(field)?, hits)?;
                 }
-                2 => limit(message.message(field)?, header.limit.get_or_insert_default())?,
-                3 => wrapped(message.message(field)?, header.hits_addend.get_or_insert_default())?,
-                4 => header.is_negative_hits = message.varint(field)? != 0,
+                4 => descriptor.is_negative_hits = message.varint(field)? != 0,
                 _ => message.skip(field)?,
             }
         }
-        Ok(header)
+        Ok(descriptor)
     }
+}
 
-    #[inline(always)]
-    fn entry(&self, mut message: Message<'a>) -> Result<Entry<'a>, DecodeError> {
-        let (mut key, mut value) = ("", "");
-        while let Some(field) = message.next()? {
-            match field.number {
-                1 => key = message.text(field)?,
-                2 => {
-                    value = message.text(field)?;
-                    if value::is_encoded(value) && self.text_bytes == 0 {
-                        return Err(NOT_UTF8);
-                    }
+#[inline(always)]
+fn entry(mut message: Message<'_>, has_texts: bool) -> Result<Entry<'_>, DecodeError> {
+    let (mut key, mut value) = ("", "");
+    while let Some(field) = message.next()? {
+        match field.number {
+            1 => key = message.text(field)?,
+            2 => {
+                value = message.text(field)?;
+                if value::is_encoded(value) && !has_texts {
+                    return Err(NOT_UTF8);
                 }
-                _ => message.skip(field)?,
             }
+            _ => message.skip(field)?,
         }
-        Ok((key, value))
     }
+    Ok((key, value))
+}
 
-    /// Records the request below this span.
-    pub fn set_span(&mut self, span: Option<&'a Span>) {
-        self.span = span;
-    }
-
-    /// Returns the heap bytes of this view, its descriptors and their keys, in addition to the
-    /// message: 0 for small requests.
-    pub fn heap_bytes(&self) -> usize {
-        /// Bytes for a key and its charge.
-        const CHARGE_BYTES: usize = 1 << 10;
-        let entries = if self.entries.spilled() { self.entries.capacity() } else { 0 };
-        let descriptors = if self.descriptors.spilled() { self.descriptors.capacity() } else { 0 };
-        let descriptor = size_of::<DescriptorHeader>() + size_of::<Descriptor<'_>>() + CHARGE_BYTES;
-        entries * size_of::<Entry<'_>>() + descriptors * descriptor + self.text_bytes
-    }
-
-    /// Returns the request, with its descriptors in a list of the caller: returning the list would copy it.
-    pub fn request<'v: 'b, 'b>(&'v self, descriptors: &'b mut Descriptors<'v>) -> Request<'b> {
-        let mut rest = self.entries.as_slice();
-        descriptors.reserve(self.descriptors.len());
-        for header in &self.descriptors {
-            let (entries, others) = rest.split_at(header.entry_count);
-            rest = others;
-            descriptors.push(Descriptor {
-                entries,
-                limit: header.limit,
-                hits_addend: header.hits_addend,
-                is_negative_hits: header.is_negative_hits,
-                budget: None,
-            });
-        }
-        let RequestView { domain, beyond, hits_addend, span, .. } = *self;
-        Request { domain, descriptors, beyond, hits_addend, span, no_settling: None }
-    }
+fn heap_bytes(entries: &SmallVec<[Entry<'_>; 8]>, descriptors: &Descriptors<'_>) -> usize {
+    /// Bytes for a key and its charge.
+    const CHARGE_BYTES: usize = 1 << 10;
+    let entries = if entries.spilled() { entries.capacity() } else { 0 };
+    let descriptors = if descriptors.spilled() { descriptors.capacity() } else { 0 };
+    let descriptor = size_of::<usize>() + size_of::<Descriptor<'_>>() + CHARGE_BYTES;
+    entries * size_of::<Entry<'_>>() + descriptors * descriptor
 }
 
 /// The fields that lead from a request to a value: descriptors, their entries, the value.

@@ -1,5 +1,6 @@
 //! Stores that fail, hang and count, to test wrappers with.
 
+use std::future::{Future, pending};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -44,23 +45,30 @@ impl<S: Store> Fake<S> {
 }
 
 impl<S: Store> Store for Fake<S> {
-    async fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) {
+    fn start<'a>(
+        &'a self,
+        batch: Batch<'a>,
+        _: &mut Answers,
+    ) -> Option<impl Future<Output = Answers> + Send + use<'a, S>> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         self.charges.fetch_add(batch.charges.len(), Ordering::Relaxed);
         let failed: Vec<Option<StoreError>> = {
             let fails = self.fails.lock();
             batch.charges.iter().map(&*fails).collect()
         };
-        let charges: Vec<Charge<'_>> = std::iter::zip(batch.charges, &failed)
-            .filter_map(|(charge, failed)| failed.is_none().then_some(*charge))
-            .collect();
-        let mut inner = Answers::new();
-        self.inner.charge(&Batch { charges: &charges, ..*batch }, &mut inner).await;
-        let mut inner = inner.into_iter();
-        answers.extend(failed.into_iter().map(|failed| match failed {
-            Some(failed) => Err(failed),
-            None => inner.next().unwrap(),
-        }));
+        Some(async move {
+            let charges: Vec<Charge<'_>> = std::iter::zip(batch.charges, &failed)
+                .filter_map(|(charge, failed)| failed.is_none().then_some(*charge))
+                .collect();
+            let mut inner = Answers::new();
+            self.inner.charge(&Batch { charges: &charges, ..batch }, &mut inner).await;
+            let mut inner = inner.into_iter();
+            let answers = failed.into_iter().map(|failed| match failed {
+                Some(failed) => Err(failed),
+                None => inner.next().unwrap(),
+            });
+            answers.collect()
+        })
     }
 }
 
@@ -91,8 +99,12 @@ impl<S: States> States for Fake<S> {
 pub struct Never;
 
 impl Store for Never {
-    async fn charge(&self, _batch: &Batch<'_>, _answers: &mut Answers) {
-        std::future::pending().await
+    fn start<'a>(
+        &'a self,
+        _: Batch<'a>,
+        _: &mut Answers,
+    ) -> Option<impl Future<Output = Answers> + Send + use<'a>> {
+        Some(pending())
     }
 }
 
@@ -105,9 +117,17 @@ pub struct Gated<S> {
 }
 
 impl<S: Store> Store for Gated<S> {
-    async fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) {
-        self.inner.charge(batch, answers).await;
-        self.release.acquire().await.unwrap().forget();
+    fn start<'a>(
+        &'a self,
+        batch: Batch<'a>,
+        _: &mut Answers,
+    ) -> Option<impl Future<Output = Answers> + Send + use<'a, S>> {
+        Some(async move {
+            let mut answers = Answers::new();
+            self.inner.charge(&batch, &mut answers).await;
+            self.release.acquire().await.unwrap().forget();
+            answers
+        })
     }
 }
 

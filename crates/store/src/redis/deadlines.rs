@@ -14,24 +14,18 @@ use super::reply::Reply;
 
 #[derive(Debug)]
 pub(super) struct Deadlines {
-    waiting: Mutex<Waiting>,
+    /// By deadline; by address where it is the same.
+    replies: Mutex<BTreeMap<(Instant, usize), Weak<Reply>>>,
     /// The deadline that the timer waits for.
     armed: watch::Sender<Option<Instant>>,
-}
-
-#[derive(Debug, Default)]
-struct Waiting {
-    /// By deadline, and by a number that distinguishes requests of one deadline.
-    replies: BTreeMap<(Instant, u64), Weak<Reply>>,
-    added: u64,
 }
 
 impl Deadlines {
     /// Starts the timer, on the current runtime. It ends with this.
     pub fn start() -> Arc<Deadlines> {
-        let (armed, timer) = watch::channel(None);
-        let deadlines = Arc::new(Deadlines { waiting: Mutex::default(), armed });
-        tokio::spawn(run(TimedOut(Arc::downgrade(&deadlines)), timer));
+        let (armed, changes) = watch::channel(None);
+        let deadlines = Arc::new(Deadlines { replies: Mutex::default(), armed });
+        tokio::spawn(Timer(Arc::downgrade(&deadlines)).run(changes));
         deadlines
     }
 
@@ -41,13 +35,12 @@ impl Deadlines {
             // The runtime has ended, and with it the connections: nothing is answered.
             return reply.stop_waiting();
         }
-        let Waiting { replies, added } = &mut *self.waiting.lock();
+        let mut replies = self.replies.lock();
         // Most have ended.
         while replies.first_entry().is_some_and(|first| first.get().strong_count() == 0) {
             replies.pop_first();
         }
-        *added += 1;
-        replies.insert((deadline, *added), Arc::downgrade(reply));
+        replies.insert((deadline, Arc::as_ptr(reply).addr()), Arc::downgrade(reply));
         self.armed.send_if_modified(|armed| {
             let is_earlier = armed.is_none_or(|armed| deadline < armed);
             *armed = if is_earlier { Some(deadline) } else { *armed };
@@ -57,41 +50,43 @@ impl Deadlines {
 
     /// Ends the waits whose deadline has passed, or all of them, and sets the timer for the next one.
     fn end(&self, all: bool) {
-        let (now, replies) = (Instant::now(), &mut self.waiting.lock().replies);
+        let (now, mut replies) = (Instant::now(), self.replies.lock());
         while let Some(first) = replies.first_entry()
             && (all || first.key().0 <= now)
         {
-            if let Some(reply) = first.remove().upgrade() {
-                reply.stop_waiting();
+            first.remove().upgrade().iter().for_each(|reply| reply.stop_waiting());
+        }
+        self.armed.send_replace(replies.keys().next().map(|(deadline, _)| *deadline));
+    }
+}
+
+struct Timer(Weak<Deadlines>);
+
+impl Timer {
+    async fn run(self, mut changes: watch::Receiver<Option<Instant>>) {
+        loop {
+            let deadline = *changes.borrow_and_update();
+            let changed = match deadline {
+                Some(deadline) => timeout_at(deadline, changes.changed()).await,
+                None => Ok(changes.changed().await),
+            };
+            match changed {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return,
+                Err(_) => self.end(false),
             }
         }
-        self.armed.send_replace(replies.first_key_value().map(|((deadline, _), _)| *deadline));
+    }
+
+    fn end(&self, all: bool) {
+        self.0.upgrade().iter().for_each(|deadlines| deadlines.end(all));
     }
 }
 
-/// Ends all waits when it is dropped, also with its runtime.
-struct TimedOut(Weak<Deadlines>);
-
-impl Drop for TimedOut {
+impl Drop for Timer {
+    /// Ends all waits with the runtime.
     fn drop(&mut self) {
-        if let Some(deadlines) = self.0.upgrade() {
-            deadlines.end(true);
-        }
-    }
-}
-
-async fn run(timed_out: TimedOut, mut armed: watch::Receiver<Option<Instant>>) {
-    loop {
-        let deadline = *armed.borrow_and_update();
-        let changed = match deadline {
-            Some(deadline) => timeout_at(deadline, armed.changed()).await,
-            None => Ok(armed.changed().await),
-        };
-        match (changed, timed_out.0.upgrade()) {
-            (Ok(Ok(())), _) => {}
-            (Err(_), Some(deadlines)) => deadlines.end(false),
-            (Ok(Err(_)), _) | (_, None) => return,
-        }
+        self.end(true);
     }
 }
 
@@ -148,7 +143,7 @@ mod tests {
         for _ in 0..100 {
             let reply = reply(1, end);
             deadlines.add(end, &reply);
-            assert_eq!((deadlines.waiting.lock().replies.len(), Arc::strong_count(&reply)), (1, 1));
+            assert_eq!((deadlines.replies.lock().len(), Arc::strong_count(&reply)), (1, 1));
         }
     }
 

@@ -31,29 +31,21 @@ impl RedisStore {
         second.unwrap_or(self)
     }
 
-    pub(super) async fn charge_both(
-        &self,
-        second: &RedisStore,
-        batch: &Batch<'_>,
-        answers: &mut Answers,
-    ) {
+    pub(super) async fn charge_both(&self, second: &RedisStore, batch: Batch<'_>) -> Answers {
         let seconds = batch.charges.iter().filter(|charge| is_second(charge)).count();
         if seconds == 0 {
-            return self.charge_here(batch, answers).await;
+            return self.start_here(batch).await;
         } else if seconds == batch.charges.len() {
-            return second.charge_here(batch, answers).await;
+            return second.start_here(batch).await;
         }
         type Part<'a> = SmallVec<[Charge<'a>; 4]>;
         let (second_part, main_part): (Part<'_>, Part<'_>) =
             batch.charges.iter().copied().partition(is_second);
         let [main_part, second_part] =
-            [&main_part, &second_part].map(|charges| Batch { charges, ..*batch });
-        let (mut of_main, mut of_second) = (Answers::new(), Answers::new());
-        tokio::join!(
-            self.charge_here(&main_part, &mut of_main),
-            second.charge_here(&second_part, &mut of_second),
-        );
-        batch.merge(is_second, of_second, of_main, answers);
+            [&main_part, &second_part].map(|charges| Batch { charges, ..batch });
+        let (of_main, of_second) =
+            tokio::join!(self.start_here(main_part), second.start_here(second_part));
+        batch.merge(is_second, of_second, of_main)
     }
 }
 

@@ -1,24 +1,34 @@
-//! Pings and the maximum age of connections, on paused time.
+//! Pings, the maximum age of connections, and calls that wait, on paused time.
 
 use std::time::Duration;
 
 use h2::client::{self, SendRequest};
 use h2::{RecvStream, SendStream};
+use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tonic::service::Routes;
 
 use super::*;
 use crate::net::{ConnectionCounts, ConnectionLimits, Connections};
+use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::rls::grpc::{Grpc, Limits, ReadScheduler, SHOULD_RATE_LIMIT};
-use crate::rls::service::{Options, RateLimit, Rules};
+use crate::rls::service::{Options, RateLimit};
 use crate::trace::Ends;
 use weir_common::clock::SystemClock;
 use weir_limiter::Limiter;
+use weir_limiter::controls::ActiveRules;
+use weir_rules::RuleSet;
+use weir_rules::source::RuleFile;
+use weir_store::conformance::fakes::{Fake, Gated};
 use weir_store::memory::MemoryStore;
 
 const AGE: Duration = Duration::from_secs(1_000);
 const GRACE: Duration = Duration::from_secs(500);
+const STREAMS: u32 = 8;
 
 /// A connection in memory, from the client's side.
 struct Client {
@@ -30,20 +40,28 @@ struct Client {
 }
 
 async fn connect() -> Client {
+    connect_to(MemoryStore::new(SystemClock::new(), 1_000)).await
+}
+
+async fn connect_to(store: impl Store) -> Client {
     // A request may take forever to arrive.
-    let (here, opened, close) = serve(Duration::MAX);
+    let (here, opened, close) = serve(store, Duration::MAX);
     let (requests, connection) = client::handshake(here).await.unwrap();
     let driver = tokio::spawn(connection);
     Client { requests: requests.ready().await.unwrap(), driver, opened, close }
 }
 
 /// Serves a connection. Returns the client's side, and when and how it was opened and closes.
-fn serve(timeout: Duration) -> (DuplexStream, Instant, watch::Sender<bool>) {
-    let limiter = Limiter::new(MemoryStore::new(SystemClock::new(), 1_000), Default::default());
-    let service = RateLimit::new(Arc::new(limiter), Rules::default(), Options::default());
+fn serve(store: impl Store, timeout: Duration) -> (DuplexStream, Instant, watch::Sender<bool>) {
+    let text = "{domain: d, descriptors: [{key: a, rate_limit: {rate: 9/s}}]}".into();
+    let file = RuleFile { name: "test.yaml".into(), text };
+    let (rules, problems) = RuleSet::compile(&[file], &weir_rules::Options::default(), None);
+    assert_eq!(problems, []);
+    let limiter = Arc::new(Limiter::new(store, Default::default()));
+    let service = RateLimit::new(limiter, Arc::new(ActiveRules::of(rules)), Options::default());
     let limits = Limits {
         max_message: 1 << 20,
-        max_streams: 8,
+        max_streams: STREAMS,
         max_buffered: 1 << 20,
         timeout,
         max_age: AGE,
@@ -74,6 +92,17 @@ impl Client {
         let head = http::Request::post(format!("http://weir{SHOULD_RATE_LIMIT}"))
             .header("content-type", "application/grpc");
         self.requests.send_request(head.body(()).unwrap(), false).unwrap()
+    }
+
+    fn call(&mut self) -> client::ResponseFuture {
+        let entries = vec![Entry { key: "a".into(), value: "x".into() }];
+        let descriptors = vec![RateLimitDescriptor { entries, ..Default::default() }];
+        let request = RateLimitRequest { domain: "d".into(), descriptors, hits_addend: 1 };
+        let message = request.encode_to_vec();
+        let framed = [&[0, 0, 0, 0, message.len() as u8], &message[..]].concat();
+        let (response, mut stream) = self.start_call();
+        stream.send_data(framed.into(), true).unwrap();
+        response
     }
 
     /// Waits until the client has been asked to leave.
@@ -108,7 +137,8 @@ async fn idle_connections_close_at_their_age_give_or_take_ten_percent() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_answers_no_ping_is_disconnected() {
-    let (mut here, opened, _close) = serve(Duration::from_secs(10));
+    let store = MemoryStore::new(SystemClock::new(), 1_000);
+    let (mut here, opened, _close) = serve(store, Duration::from_secs(10));
     here.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
     // Reads the server's frames, and answers none.
     here.read_to_end(&mut Vec::new()).await.unwrap();
@@ -156,6 +186,30 @@ async fn a_stop_replaces_the_grace() {
     // With the timeout unlimited, a drained connection waits for its calls.
     tokio::time::sleep(GRACE * 2).await;
     assert!(!client.driver.is_finished());
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_beyond_the_streams_are_dropped_before_they_are_charged() {
+    let memory = MemoryStore::new(SystemClock::new(), 1_000);
+    let gated = Arc::new(Gated { inner: memory, release: Semaphore::new(0) });
+    let store = Fake::new(gated.clone());
+    let mut client = connect_to(store.clone()).await;
+    let calls = |client: &mut Client| (0..STREAMS).map(|_| client.call()).collect::<Vec<_>>();
+    let settle = || tokio::time::sleep(Duration::from_millis(1));
+    let waiting = calls(&mut client);
+    settle().await;
+    assert_eq!(store.asked(), STREAMS as usize);
+    // The client resets them, but they still wait for the store.
+    drop(waiting);
+    settle().await;
+    for dropped in calls(&mut client) {
+        assert!(dropped.await.is_err());
+    }
+    assert_eq!(store.asked(), 0);
+    gated.release.add_permits(100);
+    settle().await;
+    assert_eq!(client.call().await.unwrap().status(), 200);
+    assert_eq!(store.asked(), 1);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 use std::sync::Arc;
 
+use futures_util::FutureExt;
+
 use super::*;
 use crate::rls::service::{Options, Permissions, Protocol};
 use pb::reserve_response::Code;
@@ -354,12 +356,12 @@ async fn settling_by_descriptor_needs_the_permission_of_refunds() {
             let bench = Bench::with(permissions);
             let ask = async |entries: &[(&str, &str)]| {
                 let descriptors = [Descriptor { entries, ..Descriptor::default() }];
-                let request =
+                let mut request =
                     Request { domain: "d", descriptors: &descriptors, ..Request::default() };
                 let remaining =
                     |_: &Request<'_>, it: &RequestDecision<'_>, _: &_| it.statuses[0].remaining;
                 let mut holds = Holds::default();
-                let decided = bench.service.decide(request, None, &mut holds, remaining);
+                let decided = bench.service.decide(&mut request, None, &mut holds, remaining);
                 decided.await.map_err(|error| error.to_string())
             };
             let (team, gateway) =
@@ -431,4 +433,30 @@ async fn a_guard_returns_reserved_hits_unless_it_is_kept() {
         tokio::task::yield_now().await;
         assert_eq!(bench.left("user").await, left, "{is_kept}");
     }
+}
+
+/// Without a runtime, nothing is left to do in the background.
+#[test]
+fn what_a_denied_request_has_reserved_is_cancelled_at_once() {
+    let bench = Bench::new();
+    let ask = |descriptors: &[&[(&str, &str)]], hits| {
+        let descriptors = descriptors.iter().map(|entries| Descriptor {
+            entries,
+            hits_addend: Some(hits),
+            ..Descriptor::default()
+        });
+        let descriptors: Vec<_> = descriptors.collect();
+        let mut request = Request { domain: "d", descriptors: &descriptors, ..Request::default() };
+        let then = |_: &Request<'_>, decision: &RequestDecision<'_>, _: &_| {
+            (decision.over_limit, decision.statuses[0].remaining)
+        };
+        let mut holds = Holds::default();
+        let decided = bench.service.decide(&mut request, None, &mut holds, then).now_or_never();
+        decided.expect("memory answers at once").unwrap()
+    };
+    let (first, second) = ([("team", "x"), ("call", "1")], [("team", "x"), ("call", "2")]);
+    assert!(!ask(&[&first, &[("one", "x")]], 10).0);
+    assert_eq!(ask(&[&[("team", "x")]], 0), (false, 90));
+    assert!(ask(&[&second, &[("one", "x")]], 10).0);
+    assert_eq!(ask(&[&[("team", "x")]], 0), (false, 90));
 }

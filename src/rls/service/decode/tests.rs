@@ -41,9 +41,8 @@ struct BytesEntry {
 /// Decodes a request into prost's message.
 fn as_message(bytes: &[u8]) -> Result<RateLimitRequest, DecodeError> {
     let (mut texts, mut view) = (Vec::new(), RequestView::default());
-    view.decode(bytes, usize::MAX, &mut texts)?;
     let mut descriptors = Descriptors::new();
-    let request = view.request(&mut descriptors);
+    let request = view.decode(bytes, usize::MAX, &mut texts, &mut descriptors)?.request;
     let entry = |(key, value): &Entry<'_>| BytesEntry {
         key: (*key).to_owned(),
         value: value::decode(value).into_owned(),
@@ -205,17 +204,21 @@ fn descriptors_beyond_the_maximum_are_only_counted() {
         let message = field.repeat(100_000);
         for (max, kept) in [(0, 0), (3, 3), (256, 256), (100_000, 100_000)] {
             let (mut texts, mut view) = (Vec::new(), RequestView::default());
-            view.decode(&message, max, &mut texts).unwrap();
-            assert_eq!((view.descriptors.len(), view.beyond), (kept, 100_000 - kept));
+            let mut descriptors = Descriptors::new();
+            let decoded = view.decode(&message, max, &mut texts, &mut descriptors).unwrap();
+            let Request { descriptors: read, beyond, .. } = decoded.request;
+            assert_eq!((read.len(), beyond), (kept, 100_000 - kept));
+            assert!(descriptors.capacity() <= (2 * max).max(4));
+            drop(descriptors);
             assert_eq!(view.entries.len(), entries * kept);
-            assert!(view.descriptors.capacity() <= (2 * max).max(4));
             assert!(view.entries.capacity() <= (2 * max).max(8));
-            assert_eq!(view.request(&mut Descriptors::new()).beyond, 100_000 - kept);
         }
         // Errors in them are reported all the same.
         let wrong = [message.as_slice(), &[0x12]].concat();
         let (mut texts, mut view) = (Vec::new(), RequestView::default());
-        assert_eq!(view.decode(&wrong, 3, &mut texts), Err(TRUNCATED));
+        let mut descriptors = Descriptors::new();
+        let decoded = view.decode(&wrong, 3, &mut texts, &mut descriptors);
+        assert_eq!(decoded.unwrap_err(), TRUNCATED);
     }
 }
 
@@ -227,10 +230,13 @@ fn entries_take_at_most_sixteen_times_the_memory_of_their_message() {
     prost::encoding::encode_varint(entries.len() as u64, &mut message);
     message.extend(entries);
     let (mut texts, mut view) = (Vec::new(), RequestView::default());
-    view.decode(&message, 256, &mut texts).unwrap();
+    let mut descriptors = Descriptors::new();
+    let decoded = view.decode(&message, 256, &mut texts, &mut descriptors).unwrap();
+    assert!(decoded.heap_bytes <= 16 * message.len());
+    drop(descriptors);
     assert_eq!(view.entries.len(), 1 << 18);
-    assert!(view.entries.capacity() * size_of::<Entry<'_>>() <= 16 * message.len());
-    assert_eq!(view.text_bytes, 0);
+    drop(view);
+    assert_eq!(texts.capacity(), 0);
 }
 
 /// The text of a byte takes four bytes, and so does its end.
@@ -246,10 +252,13 @@ fn texts_of_bytes_take_a_bounded_multiple_of_their_message() {
     for message in [many, long] {
         let (message, mut texts) = (message.encode_to_vec(), Vec::new());
         let mut view = RequestView::default();
-        view.decode(&message, 256, &mut texts).unwrap();
-        assert!(view.heap_bytes() <= 24 * message.len());
-        let held = view.text_bytes;
+        let mut descriptors = Descriptors::new();
+        let decoded = view.decode(&message, 256, &mut texts, &mut descriptors).unwrap();
+        let bytes = decoded.heap_bytes;
+        assert!(bytes <= 24 * message.len());
+        drop(descriptors);
+        let entries = if view.entries.spilled() { view.entries.capacity() } else { 0 };
         drop(view);
-        assert_eq!(texts.capacity(), held);
+        assert_eq!(texts.capacity() + entries * size_of::<Entry<'_>>(), bytes);
     }
 }

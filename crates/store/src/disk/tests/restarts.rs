@@ -41,8 +41,16 @@ impl Restarting {
 }
 
 impl Store for Restarting {
-    async fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) {
-        self.store().charge(batch, answers).await;
+    fn start<'a>(
+        &'a self,
+        batch: Batch<'a>,
+        _: &mut Answers,
+    ) -> Option<impl Future<Output = Answers> + Send + use<'a>> {
+        Some(async move {
+            let mut answers = Answers::new();
+            self.store().charge(&batch, &mut answers).await;
+            answers
+        })
     }
 }
 

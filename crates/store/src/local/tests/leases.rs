@@ -6,7 +6,7 @@ mod random;
 mod waiting;
 
 use std::collections::HashMap;
-use std::future::poll_fn;
+use std::future::{Future, Pending, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -116,9 +116,14 @@ impl Shared {
 }
 
 impl Store for Shared {
-    async fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) {
+    fn start<'a>(
+        &'a self,
+        batch: Batch<'a>,
+        answers: &mut Answers,
+    ) -> Option<impl Future<Output = Answers> + Send + use<'a>> {
         self.make_all(Some(self.thread()));
         answers.extend(batch.charges.iter().map(|charge| Ok(self.charge_one(charge).1)));
+        None::<Pending<Answers>>
     }
 
     fn charge_lease(&self, charge: Arc<LeaseCharge>) {
@@ -396,4 +401,25 @@ fn hits_of_other_plans_are_not_leased() {
         }
         assert_eq!(replica.table.leases(), 0);
     }
+}
+
+#[test]
+fn leases_serve_several_keys_of_a_batch_at_once() {
+    let shared = Shared::new();
+    let (replica, plan) = (leases(&shared), plan([fixed(10_000, Unit::Hour)]));
+    for value in ["a", "b"] {
+        (0..40).for_each(|_| drop(charge_now(&replica, &plan, value, Op::Take(1))));
+    }
+    let entries = [[("key", "a")], [("key", "b")]];
+    let charges = entries.each_ref().map(|entries| Charge {
+        key: Key { domain: "d", entries },
+        plan: &plan,
+        op: Op::Take(1),
+        hold: None,
+        role: Role::Enforced,
+    });
+    let mut answers = Answers::new();
+    assert!(replica.start(Batch::new(&charges, Duration::ZERO), &mut answers).is_none());
+    let sources: Vec<_> = answers.into_iter().map(|answer| answer.unwrap().source).collect();
+    assert_eq!(sources, [Source::Leased; 2]);
 }

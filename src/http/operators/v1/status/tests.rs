@@ -34,8 +34,12 @@ struct FakeStore {
 }
 
 impl Store for FakeStore {
-    async fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) {
-        self.inner.charge(batch, answers).await;
+    fn start<'a>(
+        &'a self,
+        batch: Batch<'a>,
+        answers: &mut Answers,
+    ) -> Option<impl Future<Output = Answers> + Send + use<'a>> {
+        self.inner.start(batch, answers)
     }
 }
 

@@ -40,9 +40,14 @@ struct Far {
 }
 
 impl Store for Far {
-    async fn charge(&self, batch: &Batch<'_>, answers: &mut Answers) {
+    fn start<'a>(
+        &'a self,
+        batch: Batch<'a>,
+        answers: &mut Answers,
+    ) -> Option<impl Future<Output = Answers> + Send + use<'a>> {
         self.clock.advance(self.way);
-        self.store.charge(batch, answers).await;
+        let waiting = self.store.start(batch, answers);
         self.clock.advance(self.way);
+        waiting
     }
 }
