@@ -14,7 +14,7 @@ use weir::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor
 use weir::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use weir::rls::service::{self, Descriptors, RateLimit, RequestView, encode_framed};
 use weir_common::clock::SystemClock;
-use weir_limiter::controls::ActiveRules;
+use weir_controls::ActiveRules;
 use weir_limiter::{Descriptor, Holds, Limiter, Request};
 use weir_rules::source::{RuleFile, Selection};
 use weir_rules::{Loaded, Options, RuleSet};
