@@ -268,7 +268,6 @@ impl<S: Store> JsonWorker<S> {
         permit: BufferPermit,
         holds: &mut Holds,
     ) -> Result<Response, Failure> {
-        self.rate_limit.first_rules(None).await;
         let size = u32::try_from(message.len().min(DECIDING_BYTES)).unwrap_or(u32::MAX);
         let _permit = self.deciding.acquire_many(size).await.map_err(|_| Failure::Internal)?;
         let (status, body) = match caller.method {

@@ -117,7 +117,7 @@ impl<S: Store> RateLimit<S> {
     }
 
     /// Waits for the first rules, if requests do and have to. Returns what is left of the caller's timeout.
-    pub async fn first_rules(&self, left: Option<Duration>) -> Option<Duration> {
+    async fn first_rules(&self, left: Option<Duration>) -> Option<Duration> {
         let waits = |first: &&FirstRules| first.health.awaits_rules();
         match self.first_rules.as_ref().filter(waits) {
             None => left,
@@ -144,7 +144,7 @@ impl<S: Store> RateLimit<S> {
     }
 
     /// Decides a request by the active rules, and passes the decision to `then`, such as [`encode_framed`]. `timeout` is
-    /// the caller's, if it sent one. The request's concurrency holds are added to `holds`. What a denied request has
+    /// the caller's, if it sent one; a part of it may pass until there are rules. The request's concurrency holds are added to `holds`. What a denied request has
     /// reserved is cancelled.
     pub fn decide<T>(
         &self,
@@ -153,11 +153,15 @@ impl<S: Store> RateLimit<S> {
         holds: &mut Holds,
         then: impl FnOnce(&Request<'_>, &RequestDecision<'_>, &Options) -> T,
     ) -> impl Future<Output = Result<T, RequestError>> {
-        let budget = store_budget(self.options.budget, timeout);
         // No async function, which would keep a second copy of what it is called with.
         async move {
             self.check(request)?;
-            let rules = self.rules.load();
+            let (mut rules, mut timeout) = (self.rules.load(), timeout);
+            if rules.is_none() {
+                timeout = self.first_rules(timeout).await;
+                rules = self.rules.load();
+            }
+            let budget = store_budget(self.options.budget, timeout);
             let then = |decision: &RequestDecision<'_>| then(request, decision, &self.options);
             let rules = rules.as_deref();
             let decided = self.limiter.decide_then(rules, request, budget, holds, then).await;

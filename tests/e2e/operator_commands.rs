@@ -343,7 +343,7 @@ async fn states_are_shown_counted_and_reset() {
     assert!(ran.err.contains("help: `weir state` lists the limits"), "{}", ran.err);
 
     let top = good(&weir, "top --sort-by denied");
-    assert!(top.contains("   1      0  shop    user  user=ann\n1 denied hit in "), "{top}");
+    assert!(top.contains("   1          0  shop    user  user=ann\n1 denied hit in "), "{top}");
     assert!(good(&weir, "top --sort-by near").contains("   2   2"), "{top}");
     let list = at(weir.debug, "top --output json").json();
     assert_eq!((&list["rows"][0]["count"], &list["window"]), (&json!(3), &json!("1h")));

@@ -109,10 +109,10 @@ async fn replicas_list_the_keys_of_all_and_no_hidden_value_is_in_their_lists() {
     assert_eq!(rows(&here), [row("user", "ann", 2), row("user", "bob", 1)]);
 
     let printed = top(&b, &["-d", "shop", "--rule", "user"]);
-    assert!(printed.contains("\n   5      0  shop    user  user=ann\n"), "{printed}");
+    assert!(printed.contains("\n   5          0  shop    user  user=ann\n"), "{printed}");
     assert!(printed.contains(" on 2 replicas"), "{printed}");
     let printed = top(&b, &["--here", "--by", "would-be-denied"]);
-    assert!(printed.contains("\n   1      0  shop    trial  trial=x\n"), "{printed}");
+    assert!(printed.contains("\n   1          0  shop    trial  trial=x\n"), "{printed}");
     assert!(printed.contains(" on this replica"), "{printed}");
 
     let keys = redis.command(&["KEYS", "weir:{top}?*"]);

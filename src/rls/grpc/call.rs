@@ -218,9 +218,8 @@ impl CompleteRequest {
         let mut request = Request { span: self.trace.span(), ..decoded.request };
         let bytes = self.message.len() + decoded.heap_bytes;
         let mut answering = pin!(async {
-            let timeout = rate_limit.first_rules(self.timeout).await;
             let mut holds = Holds::default();
-            let decided = rate_limit.decide(&mut request, timeout, &mut holds, encode_framed);
+            let decided = rate_limit.decide(&mut request, self.timeout, &mut holds, encode_framed);
             let answer = decided.await.map(Bytes::from).map_err(rejection);
             (answer, HoldGuard::new(rate_limit, holds))
         });

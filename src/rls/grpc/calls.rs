@@ -150,7 +150,10 @@ where
                 }
                 self.deciding.start(call)
             }
-            CallState::WaitForClient(call) => self.waiting_for_client.start(call),
+            CallState::WaitForClient(call) => {
+                self.waiting_for_client.push(call);
+                None
+            }
         };
         next.map_or(Ok(()), |state| self.proceed(state))
     }
@@ -191,6 +194,10 @@ fn start<S: Store>(
 trait CallPool<Call> {
     /// Takes a call as far as it goes without waiting. None if it waits.
     fn start(&mut self, call: Call) -> Option<CallState>;
+
+    /// Adds a call, which [`poll_next`](Self::poll_next) starts: a turn wakes the waker of its first poll.
+    fn push(&mut self, call: Call);
+
     fn len(&self) -> usize;
 
     /// Resumes a call whose wait is over. None if all calls wait.
@@ -228,6 +235,10 @@ where
                 None
             }
         }
+    }
+
+    fn push(&mut self, call: Call) {
+        self.running.push(Place::new((self.start)(call)));
     }
 
     fn len(&self) -> usize {

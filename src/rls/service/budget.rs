@@ -86,8 +86,12 @@ impl<S: Store> RateLimit<S> {
         if !call.may_settle {
             self.check(&mut request)?;
         }
-        let rules = self.rules.load();
-        let budget = store_budget(self.options.budget, call.timeout);
+        let (mut rules, mut timeout) = (self.rules.load(), call.timeout);
+        if rules.is_none() {
+            timeout = self.first_rules(timeout).await;
+            rules = self.rules.load();
+        }
+        let budget = store_budget(self.options.budget, timeout);
         // On the heap: a connection's task is as large as the largest of its futures.
         let decided =
             Box::pin(self.limiter.decide(rules.as_deref(), &request, budget, holds)).await;

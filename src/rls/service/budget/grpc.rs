@@ -30,7 +30,6 @@ impl<S: Store> BudgetService<S> {
         let (rate_limit, request) = (self.0.clone(), request.into_inner());
         // To its end, also if the client goes away: only then is it known what to return.
         let answered = tokio::spawn(async move {
-            let timeout = rate_limit.first_rules(timeout).await;
             let (call, mut holds) =
                 (BudgetCall { timeout, span, ..Default::default() }, Holds::default());
             let answer = rate_limit.budget(&request, &call, &mut holds).await;

@@ -455,7 +455,7 @@ fn what_a_denied_request_has_reserved_is_cancelled_at_once() {
         decided.expect("memory answers at once").unwrap()
     };
     let (first, second) = ([("team", "x"), ("call", "1")], [("team", "x"), ("call", "2")]);
-    assert!(!ask(&[&first, &[("one", "x")]], 10).0);
+    assert!(!ask(&[&first], 10).0);
     assert_eq!(ask(&[&[("team", "x")]], 0), (false, 90));
     assert!(ask(&[&second, &[("one", "x")]], 10).0);
     assert_eq!(ask(&[&[("team", "x")]], 0), (false, 90));
