@@ -227,8 +227,9 @@ async fn send_until_asked_to_leave(to: SocketAddr) -> usize {
         };
         let sent = stream.send_data(framed_request("ann"), true);
         calls.spawn(async move {
-            sent?;
+            // If a GOAWAY came between the head and the data, this has the reason, and `sent` has not.
             let mut body = response.await?.into_body();
+            sent?;
             while let Some(data) = body.data().await {
                 data?;
             }
