@@ -146,6 +146,10 @@ impl<S: Store> RateLimit<S> {
     /// Decides a request by the active rules, and passes the decision to `then`, such as [`encode_framed`]. `timeout` is
     /// the caller's, if it sent one; a part of it may pass until there are rules. The request's concurrency holds are added to `holds`. What a denied request has
     /// reserved is cancelled.
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "its future would keep a second copy of the arguments"
+    )]
     pub fn decide<T>(
         &self,
         request: &mut Request<'_>,
@@ -153,7 +157,6 @@ impl<S: Store> RateLimit<S> {
         holds: &mut Holds,
         then: impl FnOnce(&Request<'_>, &RequestDecision<'_>, &Options) -> T,
     ) -> impl Future<Output = Result<T, RequestError>> {
-        // No async function, which would keep a second copy of what it is called with.
         async move {
             self.check(request)?;
             let (mut rules, mut timeout) = (self.rules.load(), timeout);
