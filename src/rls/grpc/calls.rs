@@ -226,7 +226,7 @@ where
 {
     #[inline]
     fn start(&mut self, call: Call) -> Option<CallState> {
-        let mut call = Place::new((self.start)(call));
+        let mut call = Place::new(|| (self.start)(call));
         // Those that wait are polled once more in the pool, which wakes them.
         match call.poll_unpin(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(state) => Some(state),
@@ -238,7 +238,7 @@ where
     }
 
     fn push(&mut self, call: Call) {
-        self.running.push(Place::new((self.start)(call)));
+        self.running.push(Place::new(|| (self.start)(call)));
     }
 
     fn len(&self) -> usize {

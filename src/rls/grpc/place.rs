@@ -24,10 +24,11 @@ thread_local! {
 pub(super) struct Place<F: 'static>(Option<Slot<F>>);
 
 impl<F: 'static> Place<F> {
+    /// Makes the future where it stays: one that is passed is copied once more.
     #[inline]
-    pub fn new(future: F) -> Place<F> {
+    pub fn new(make: impl FnOnce() -> F) -> Place<F> {
         let mut slot = with_spare(Vec::pop).flatten().unwrap_or_else(|| Box::pin(None));
-        slot.set(Some(future));
+        slot.set(Some(make()));
         Place(Some(slot))
     }
 }
@@ -61,10 +62,13 @@ impl<F: 'static> Drop for Place<F> {
 fn with_spare<F: 'static, T>(then: impl FnOnce(&mut Vec<Slot<F>>) -> T) -> Option<T> {
     let find = |kinds: &RefCell<Vec<Box<dyn Any>>>| {
         let mut kinds = kinds.borrow_mut();
-        if !kinds.iter().any(|kind| kind.is::<Vec<Slot<F>>>()) {
-            kinds.push(Box::new(Vec::<Slot<F>>::new()));
+        if let Some(spare) = kinds.iter_mut().find_map(|kind| kind.downcast_mut()) {
+            return Some(then(spare));
         }
-        kinds.iter_mut().find_map(|kind| kind.downcast_mut()).map(then)
+        let mut spare = Vec::new();
+        let result = then(&mut spare);
+        kinds.push(Box::new(spare));
+        Some(result)
     };
     SPARE.try_with(find).ok().flatten()
 }
@@ -85,10 +89,10 @@ mod tests {
     fn a_place_is_used_again_and_some_are_kept() {
         let number = ready(1);
         for _ in 0..3 {
-            assert_eq!(Place::new(number.clone()).now_or_never(), Some(1));
+            assert_eq!(Place::new(|| number.clone()).now_or_never(), Some(1));
             assert_eq!(spare(&number), 1);
         }
-        let places: Vec<_> = (0..MAX_SPARE + 10).map(|_| Place::new(number.clone())).collect();
+        let places: Vec<_> = (0..MAX_SPARE + 10).map(|_| Place::new(|| number.clone())).collect();
         assert_eq!(spare(&number), 0);
         drop(places);
         assert_eq!(spare(&number), MAX_SPARE);
@@ -100,7 +104,7 @@ mod tests {
     fn what_waits_is_dropped_with_its_place() {
         let held = std::rc::Rc::new(());
         let clone = held.clone();
-        let mut place = Place::new(async move {
+        let mut place = Place::new(|| async move {
             pending::<()>().await;
             drop(clone);
         });
