@@ -66,6 +66,8 @@ def arguments():
     parser.add_argument("--only", default="", metavar="TEXT",
                         help="run only the parts of cpu and hostile whose names contain this text")
     parser.add_argument("--weir", metavar="PATH", help="measure this weir binary instead of building one")
+    parser.add_argument("--before", metavar="PATH",
+                        help="measure the weir binary of an earlier build beside it, in the scenario redis")
     parser.add_argument("--other", action="append", default=[], metavar="NAME=COMMAND",
                         help="measure another server beside weir, see below; repeatable")
     parser.add_argument("--processor", type=int, default=1, metavar="N",

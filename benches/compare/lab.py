@@ -26,6 +26,7 @@ class Lab:
         self.quick = args.quick
         self.only = args.only
         self.others = args.other
+        self.before = args.before
         self.scenario = ""
         self.pairs = 3 if args.quick else 5
         # With a single core, all runs are pinned.
@@ -50,12 +51,12 @@ class Lab:
         return directory
 
     @contextlib.contextmanager
-    def weir(self, rules, pinned=True, settings=(), redis=None, ready=True):
-        """Runs weir with the rules of a directory, or with the text of a rule file."""
+    def weir(self, rules, pinned=True, settings=(), redis=None, ready=True, program=None):
+        """Runs weir, or another build of it, with the rules of a directory, or with the text of a rule file."""
         if isinstance(rules, str):
             rules = self.rules(rules)
         grpc, http, debug = (f"127.0.0.1:{free_port()}" for _ in range(3))
-        command = [self.programs["weir"], "serve", "--rules", rules, "--grpc-address", grpc,
+        command = [program or self.programs["weir"], "serve", "--rules", rules, "--grpc-address", grpc,
                    "--http-address", http, "--debug-address", debug, "--log-level", "error"]
         store = ["store.kind=redis", f"store.redis.url={redis}"] if redis else ["store.kind=memory"]
         for setting in [*store, *settings]:

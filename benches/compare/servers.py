@@ -33,6 +33,11 @@ class Server:
                     return int(line.split()[1]) * 1024
         raise RuntimeError(f"{self.name} has no VmRSS")
 
+    def page_faults(self):
+        """Returns how many pages the system has mapped without reading a disk."""
+        with open(f"/proc/{self.pid}/stat") as file:
+            return int(file.read().rsplit(")", 1)[1].split()[7])
+
     def metric(self, name):
         """Returns the sum of the values of a metric."""
         text = get(self.http, "/metrics")[1].decode()
