@@ -8,127 +8,22 @@
 
 pub(crate) mod metric_path;
 pub(crate) mod near_miss;
-mod overlap;
-mod trace;
+pub(crate) mod node;
+pub(crate) mod overlap;
+pub(crate) mod trace;
 mod tree;
 mod value_sets;
 
-pub(crate) use overlap::{HiddenChild, Shadowed};
-pub use trace::{Candidate, Level, Step, Trace, Within};
-pub(crate) use tree::DescriptorKey;
-
 use std::borrow::Cow;
-use std::sync::Arc;
 
-use hashbrown::HashTable;
-
-use crate::model::reserve::Reserve;
 use crate::model::rule::Rule;
-use crate::model::value_set::{Item, MatchKind, ValueSet};
-use crate::syntax::position::Origin;
-use crate::{Domain, hash};
-use value_sets::{FoundInSet, ValueSets};
+use crate::model::value_set::{MatchKind, hash};
+use crate::rule_set::Domain;
+use node::{Child, Joined, MatcherNode};
+use value_sets::FoundInSet;
 use weir_common::entry::Entry;
-use weir_common::glob::{has_parts, has_parts_after};
 use weir_common::network::Network;
 use weir_common::value;
-
-#[derive(Debug, Default)]
-pub(super) struct MatcherNode {
-    children: Vec<Child>,
-    /// Indices into `children`, by the hash of their text.
-    exact: HashTable<u32>,
-    /// The children with a network or a list, if there are any: they are not in `exact`.
-    sets: Option<Box<ValueSets>>,
-    /// The children with a wildcard, in file order.
-    wildcards: Vec<Wildcard>,
-    /// The length of the longest text.
-    longest: usize,
-}
-
-#[derive(Debug)]
-pub(super) struct Child {
-    /// `key` or `key_value`.
-    pub text: Box<str>,
-    pub rule: Option<Arc<Rule>>,
-    pub flags: NodeFlags,
-    pub set: Option<Arc<ValueSet>>,
-    pub origin: Origin,
-    pub below: MatcherNode,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct NodeFlags {
-    /// Whether all values that the wildcard, the network or the list matches are counted together.
-    pub share_threshold: bool,
-    /// Whether values that the node does not name distinguish metrics.
-    pub value_to_metric: bool,
-    /// Whether the node's rule reserves hits, so that more entries may lead to it.
-    pub reserves: bool,
-    pub any_value: bool,
-    /// The length of the key in the text `key_value`.
-    pub key_length: u32,
-}
-
-impl Child {
-    /// Returns the key and the value, as the rule file has them; a value that it does not name is empty.
-    pub fn entry(&self) -> Entry<'_> {
-        let key_length = self.flags.key_length as usize;
-        let value = self.text.get(key_length + 1..).unwrap_or_default();
-        (self.text.get(..key_length).unwrap_or(&self.text), value)
-    }
-
-    /// The items of its `values`.
-    pub fn items(&self) -> &[Item] {
-        self.set.as_ref().map_or(&[], |set| set.items())
-    }
-
-    pub fn reserve(&self) -> Option<&Reserve> {
-        self.rule.as_ref()?.reserve.as_deref()
-    }
-
-    fn has_text(&self, key: &str, value: &str) -> bool {
-        Joined { key: key.as_bytes(), value: value.as_bytes() }.equals(&self.text)
-    }
-
-    /// Returns whether what it matches is never counted: it allows everything, and nothing is below it.
-    fn is_unlimited(&self) -> bool {
-        self.below.children.is_empty() && self.rule.as_ref().is_some_and(|rule| rule.plan.is_none())
-    }
-
-    /// Returns whether `further` entries are part of a reservation of its rule.
-    #[cold]
-    fn is_end(&self, further: &[Entry<'_>]) -> bool {
-        self.reserve().is_some_and(|reserve| reserve.takes(further.iter().map(|(key, _)| *key)))
-    }
-
-    /// Returns whether the entry that it matches, with `further` ones after it, names a reservation.
-    fn is_id(&self, further: &[Entry<'_>]) -> bool {
-        self.reserve().is_some_and(|reserve| reserve.has_own_id) && self.is_end(further)
-    }
-}
-
-#[derive(Debug)]
-struct Wildcard {
-    child: u32,
-    /// Its index among the items of `values`, if the child has them.
-    item: u32,
-    /// The literal parts around the stars: at least two.
-    parts: Box<[Box<str>]>,
-}
-
-impl Wildcard {
-    /// Returns whether the pattern matches `key_value`.
-    #[inline]
-    fn matches(&self, key: &str, value: &str) -> bool {
-        let Some((first, others)) = self.parts.split_first() else { return false };
-        match first.strip_prefix(key).and_then(|rest| rest.strip_prefix('_')) {
-            Some(first) => has_parts_after(value, first, others),
-            // The first star is within the key.
-            None => key.starts_with(&**first) && has_parts(&format!("{key}_{value}"), &self.parts),
-        }
-    }
-}
 
 /// The rule that a descriptor matches.
 #[derive(Clone, Copy, Debug)]
@@ -325,26 +220,5 @@ impl MatcherNode {
             }
         }
         exact(hash(&[key]), &|text| text == key).map(|child| Matched::new(child, MatchKind::Key))
-    }
-}
-
-/// `key_value`, without concatenating it.
-#[derive(Clone, Copy)]
-struct Joined<'a> {
-    key: &'a [u8],
-    value: &'a [u8],
-}
-
-impl Joined<'_> {
-    fn len(self) -> usize {
-        self.key.len() + 1 + self.value.len()
-    }
-
-    fn equals(self, text: &str) -> bool {
-        let text = text.as_bytes();
-        text.len() == self.len()
-            && text.starts_with(self.key)
-            && text[self.key.len()] == b'_'
-            && text.ends_with(self.value)
     }
 }

@@ -1,4 +1,4 @@
-//! A connection to a server.
+//! Connections to servers, and why requests over them fail.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -5,11 +5,12 @@ use std::iter;
 use std::ptr;
 use std::sync::Arc;
 
-use super::{Child, MatcherNode, NodeFlags, Reserve, Wildcard};
+use super::node::{Child, MatcherNode, NodeFlags, Wildcard, rehash};
+use crate::model::reserve::Reserve;
 use crate::model::rule::Rule;
-use crate::model::value_set::ValueSet;
+use crate::model::value_set::{ValueSet, hash};
+use crate::rule_set::Domain;
 use crate::syntax::position::Origin;
-use crate::{Domain, hash};
 use weir_common::entry::Entry;
 use weir_common::glob;
 
@@ -211,8 +212,4 @@ impl MatcherNode {
         });
         children.flat_map(Child::keys)
     }
-}
-
-pub(crate) fn rehash(children: &[Child], index: u32) -> u64 {
-    hash(&[&children[index as usize].text])
 }

@@ -2,15 +2,15 @@
 //! entry matched.
 
 use std::collections::HashSet;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use hashbrown::HashTable;
 use serde::{Deserialize, Serialize};
+use siphasher::sip::SipHasher13;
 
 use super::prefix_table::{PrefixTable, PrefixTableBuilder};
-use crate::hash;
 use crate::syntax::position::Position;
 use crate::syntax::problem::{Problem, lines};
 use weir_common::network::{Network, NetworkError};
@@ -311,6 +311,14 @@ pub(crate) fn network_problem(error: &NetworkError) -> (String, String) {
             "write a network such as 10.0.0.0/8 or 2001:db8::/32, or an address".to_owned(),
         ),
     }
+}
+
+/// Hashes the concatenation of texts. SipHash reads bytes as one stream, so boundaries between the texts
+/// do not matter. Its key may be public, because only rules are inserted.
+pub(crate) fn hash(texts: &[&str]) -> u64 {
+    let mut hasher = SipHasher13::new();
+    texts.iter().for_each(|text| hasher.write(text.as_bytes()));
+    hasher.finish()
 }
 
 #[cfg(test)]
