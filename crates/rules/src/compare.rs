@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::describe::parameter_json;
-use crate::matcher::node::{Child, MatcherNode};
+use crate::matcher::{Child, MatcherNode};
 use crate::model::key::Key;
 use crate::model::keys::limits::parameters;
 use crate::model::rule::Rule;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::lint::{self, Replaced};
-use crate::matcher::node::MatcherNode;
+use crate::matcher::MatcherNode;
 use crate::model::stats::RuleSeries;
 use crate::options::Options;
 use crate::overlay::patcher::OverlayReport;

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::matcher::node::MatcherNode;
+use crate::matcher::MatcherNode;
 use crate::matcher::overlap::{HiddenChild, Shadowed};
 use crate::rule_set::RuleSet;
 use crate::syntax::position::Origin;

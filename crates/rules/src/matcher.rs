@@ -8,30 +8,143 @@
 
 pub(crate) mod metric_path;
 pub(crate) mod near_miss;
-pub(crate) mod node;
 pub(crate) mod overlap;
 pub(crate) mod trace;
 mod tree;
 mod value_sets;
 
 use std::borrow::Cow;
+use std::hash::Hasher;
+use std::sync::Arc;
 
+use hashbrown::{HashMap, HashTable};
+use siphasher::sip::SipHasher13;
+
+use crate::model::prefix_table::PrefixTable;
+use crate::model::reserve::Reserve;
 use crate::model::rule::Rule;
-use crate::model::value_set::{MatchKind, hash};
-use crate::rule_set::Domain;
-use node::{Child, Joined, MatcherNode};
-use value_sets::FoundInSet;
+use crate::model::value_set::{Item, MatchKind, ValueList, ValueSet};
+use crate::syntax::position::Origin;
 use weir_common::entry::Entry;
+use weir_common::glob::{has_parts, has_parts_after};
 use weir_common::network::Network;
 use weir_common::value;
 
-/// The rule that a descriptor matches.
-#[derive(Clone, Copy, Debug)]
-pub struct Found<'s> {
-    /// The rule.
-    pub rule: &'s Rule,
-    /// Whether the key has another text for a value: a pattern with `share_threshold`, or an address's canonical form.
-    pub replaces_values: bool,
+#[derive(Debug, Default)]
+pub(super) struct MatcherNode {
+    children: Vec<Child>,
+    /// Indices into `children`, by the hash of their text.
+    exact: HashTable<u32>,
+    /// The children with a network or a list, if there are any: they are not in `exact`.
+    sets: Option<Box<ValueSets>>,
+    /// The children with a wildcard, in file order.
+    wildcards: Vec<Wildcard>,
+    /// The length of the longest text.
+    longest: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Child {
+    /// `key` or `key_value`.
+    pub text: Box<str>,
+    pub rule: Option<Arc<Rule>>,
+    pub flags: NodeFlags,
+    pub set: Option<Arc<ValueSet>>,
+    pub origin: Origin,
+    pub below: MatcherNode,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct NodeFlags {
+    /// Whether all values that the wildcard, the network or the list matches are counted together.
+    pub share_threshold: bool,
+    /// Whether values that the node does not name distinguish metrics.
+    pub value_to_metric: bool,
+    /// Whether the node's rule reserves hits, so that more entries may lead to it.
+    pub reserves: bool,
+    pub any_value: bool,
+    /// The length of the key in the text `key_value`.
+    pub key_length: u32,
+}
+
+impl Child {
+    /// Returns the key and the value, as the rule file has them; a value that it does not name is empty.
+    pub fn entry(&self) -> Entry<'_> {
+        let key_length = self.flags.key_length as usize;
+        let value = self.text.get(key_length + 1..).unwrap_or_default();
+        (self.text.get(..key_length).unwrap_or(&self.text), value)
+    }
+
+    /// The items of its `values`.
+    pub fn items(&self) -> &[Item] {
+        self.set.as_ref().map_or(&[], |set| set.items())
+    }
+
+    pub fn reserve(&self) -> Option<&Reserve> {
+        self.rule.as_ref()?.reserve.as_deref()
+    }
+
+    fn has_text(&self, key: &str, value: &str) -> bool {
+        Joined { key: key.as_bytes(), value: value.as_bytes() }.equals(&self.text)
+    }
+
+    /// Returns whether what it matches is never counted: it allows everything, and nothing is below it.
+    fn is_unlimited(&self) -> bool {
+        self.below.children.is_empty() && self.rule.as_ref().is_some_and(|rule| rule.plan.is_none())
+    }
+
+    /// Returns whether `further` entries are part of a reservation of its rule.
+    #[cold]
+    fn is_end(&self, further: &[Entry<'_>]) -> bool {
+        self.reserve().is_some_and(|reserve| reserve.takes(further.iter().map(|(key, _)| *key)))
+    }
+
+    /// Returns whether the entry that it matches, with `further` ones after it, names a reservation.
+    fn is_id(&self, further: &[Entry<'_>]) -> bool {
+        self.reserve().is_some_and(|reserve| reserve.has_own_id) && self.is_end(further)
+    }
+}
+
+#[derive(Debug)]
+struct Wildcard {
+    child: u32,
+    /// Its index among the items of `values`, if the child has them.
+    item: u32,
+    /// The literal parts around the stars: at least two.
+    parts: Box<[Box<str>]>,
+}
+
+impl Wildcard {
+    /// Returns whether the pattern matches `key_value`.
+    #[inline]
+    fn matches(&self, key: &str, value: &str) -> bool {
+        let Some((first, others)) = self.parts.split_first() else { return false };
+        match first.strip_prefix(key).and_then(|rest| rest.strip_prefix('_')) {
+            Some(first) => has_parts_after(value, first, others),
+            // The first star is within the key.
+            None => key.starts_with(&**first) && has_parts(&format!("{key}_{value}"), &self.parts),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct ValueSets {
+    /// Indices of children, by the hash of their text.
+    by_text: HashTable<u32>,
+    by_key: HashMap<Box<str>, SetsOfKey>,
+    /// The items of `values`, each by its child and its index, by the hash of `key_item`.
+    items: HashTable<(u32, u32)>,
+    values_of_key: HashMap<Box<str>, u32>,
+}
+
+#[derive(Debug, Default)]
+struct SetsOfKey {
+    /// The networks of descriptors, with the indices of children.
+    networks: PrefixTable,
+    /// The children with a list, in file order.
+    lists: Vec<(u32, Arc<ValueList>)>,
+    /// The addresses and networks whose canonical text is the value of a descriptor, with the indices of children.
+    values: PrefixTable,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -117,28 +230,10 @@ impl MatchKind {
     }
 }
 
-impl Domain {
-    /// Finds the rule that all of `entries` match.
-    pub fn find(&self, entries: &[Entry<'_>]) -> Option<Found<'_>> {
-        let mut replaces_values = false;
-        let rule = self.root.walk(entries, |_, _| replaces_values = true)?;
-        Some(Found { rule, replaces_values })
-    }
-
-    /// Returns the values that the key of a descriptor has in place of its own, with the indices of their entries.
-    /// That is the pattern of a wildcard, a network or a list with `share_threshold`, and an address in its canonical
-    /// form, or its network by `group`.
-    pub fn key_values(&self, entries: &[Entry<'_>]) -> Vec<(usize, Cow<'_, str>)> {
-        let mut values = Vec::new();
-        self.root.walk(entries, |i, value| values.push((i, value.text(entries[i].1))));
-        values
-    }
-}
-
 impl MatcherNode {
     /// Follows `entries` to their rule, and calls `replace` for each value that the key has another text for. Each entry
     /// takes the first child that it matches. Those of a reservation come before the children of its rule.
-    fn walk<'s>(
+    pub(super) fn walk<'s>(
         &'s self,
         entries: &[Entry<'_>],
         mut replace: impl FnMut(usize, KeyValue<'s>),
@@ -205,13 +300,12 @@ impl MatcherNode {
             && let Some(found) = sets.find(&self.children, key, value)
         {
             let child = self.children.get(found.child as usize)?;
-            let FoundInSet { kind, is_ipv4, .. } = found;
             let form = match found.network {
-                Some((_, len)) if is_ipv4 => ValueForm::Ipv4(len),
+                Some((_, len)) if found.is_ipv4 => ValueForm::Ipv4(len),
                 Some((_, len)) => ValueForm::Ipv6(len),
                 None => ValueForm::Text,
             };
-            return Some(Matched { child, kind, form });
+            return Some(Matched { child, kind: found.kind, form });
         }
         for wildcard in &self.wildcards {
             if wildcard.matches(key, value::content(value)) {
@@ -221,4 +315,33 @@ impl MatcherNode {
         }
         exact(hash(&[key]), &|text| text == key).map(|child| Matched::new(child, MatchKind::Key))
     }
+}
+
+/// `key_value`, without concatenating it.
+#[derive(Clone, Copy)]
+struct Joined<'a> {
+    key: &'a [u8],
+    value: &'a [u8],
+}
+
+impl Joined<'_> {
+    fn len(self) -> usize {
+        self.key.len() + 1 + self.value.len()
+    }
+
+    fn equals(self, text: &str) -> bool {
+        let text = text.as_bytes();
+        text.len() == self.len()
+            && text.starts_with(self.key)
+            && text[self.key.len()] == b'_'
+            && text.ends_with(self.value)
+    }
+}
+
+/// Hashes the concatenation of texts. SipHash reads bytes as one stream, so boundaries between the texts
+/// do not matter. Its key may be public, because only rules are inserted.
+fn hash(texts: &[&str]) -> u64 {
+    let mut hasher = SipHasher13::new();
+    texts.iter().for_each(|text| hasher.write(text.as_bytes()));
+    hasher.finish()
 }

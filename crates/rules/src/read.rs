@@ -18,7 +18,7 @@ use std::cell::OnceCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::matcher::node::{MatcherNode as Tree, NodeFlags};
+use crate::matcher::{MatcherNode as Tree, NodeFlags};
 use crate::model::key::Section;
 use crate::model::rule::Rule;
 use crate::model::stats::{LimitStats, RuleSeries};

@@ -1,13 +1,15 @@
 //! A compiled set of rules, and its domains.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use crate::matcher::node::MatcherNode;
+use crate::matcher::MatcherNode;
 use crate::model::rule::Rule;
 use crate::model::stats::{RuleSeries, RuleSeriesBudget};
 use crate::syntax::position::Origin;
+use weir_common::entry::Entry;
 use weir_common::failure::OnStoreFailure;
 use weir_limit::Calendar;
 
@@ -62,5 +64,32 @@ impl RuleSet {
     /// Returns the rule at a position in the order of the files.
     pub fn rule(&self, position: usize) -> Option<&Rule> {
         self.rules.get(position).map(AsRef::as_ref)
+    }
+}
+
+/// The rule that a descriptor matches.
+#[derive(Clone, Copy, Debug)]
+pub struct Found<'s> {
+    /// The rule.
+    pub rule: &'s Rule,
+    /// Whether the key has another text for a value: a pattern with `share_threshold`, or an address's canonical form.
+    pub replaces_values: bool,
+}
+
+impl Domain {
+    /// Finds the rule that all of `entries` match.
+    pub fn find(&self, entries: &[Entry<'_>]) -> Option<Found<'_>> {
+        let mut replaces_values = false;
+        let rule = self.root.walk(entries, |_, _| replaces_values = true)?;
+        Some(Found { rule, replaces_values })
+    }
+
+    /// Returns the values that the key of a descriptor has in place of its own, with the indices of their entries.
+    /// That is the pattern of a wildcard, a network or a list with `share_threshold`, and an address in its canonical
+    /// form, or its network by `group`.
+    pub fn key_values(&self, entries: &[Entry<'_>]) -> Vec<(usize, Cow<'_, str>)> {
+        let mut values = Vec::new();
+        self.root.walk(entries, |i, value| values.push((i, value.text(entries[i].1))));
+        values
     }
 }

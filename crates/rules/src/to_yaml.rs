@@ -10,7 +10,7 @@ use std::fmt::Write;
 
 use flow::{FlowMap, Text};
 
-use crate::matcher::node::{Child, MatcherNode};
+use crate::matcher::{Child, MatcherNode};
 use crate::model::keys::limits::{ParameterValue, charges_denied_by_default, parameters};
 use crate::model::reserve::{Reserve, default_at_most};
 use crate::model::rule::Rule;

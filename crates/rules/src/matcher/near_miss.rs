@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::node::MatcherNode;
+use super::MatcherNode;
 use super::trace::{Candidate, Level};
 use super::tree::DescriptorKey;
 use crate::model::rule::Rule;

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use super::node::{Child, MatcherNode, Wildcard};
+use super::{Child, MatcherNode, Wildcard};
 use crate::syntax::position::Origin;
 use weir_common::glob::has_parts;
 

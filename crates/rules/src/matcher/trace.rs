@@ -5,8 +5,8 @@
 
 use std::fmt;
 
-use super::node::{Child, MatcherNode};
 use super::value_sets::FoundInSet;
+use super::{Child, MatcherNode};
 use crate::model::reserve::ReserveStep;
 use crate::model::rule::Rule;
 use crate::model::value_set::MatchKind;

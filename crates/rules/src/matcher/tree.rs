@@ -5,10 +5,10 @@ use std::iter;
 use std::ptr;
 use std::sync::Arc;
 
-use super::node::{Child, MatcherNode, NodeFlags, Wildcard, rehash};
+use super::{Child, MatcherNode, NodeFlags, Wildcard, hash};
 use crate::model::reserve::Reserve;
 use crate::model::rule::Rule;
-use crate::model::value_set::{ValueSet, hash};
+use crate::model::value_set::ValueSet;
 use crate::rule_set::Domain;
 use crate::syntax::position::Origin;
 use weir_common::entry::Entry;
@@ -212,4 +212,8 @@ impl MatcherNode {
         });
         children.flat_map(Child::keys)
     }
+}
+
+pub(crate) fn rehash(children: &[Child], index: u32) -> u64 {
+    hash(&[&children[index as usize].text])
 }

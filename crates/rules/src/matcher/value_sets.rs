@@ -12,9 +12,10 @@ use std::iter;
 
 use hashbrown::HashMap;
 
-use super::node::{Child, Joined, MatcherNode, SetsOfKey, ValueSets, rehash};
+use super::tree::rehash;
+use super::{Child, Joined, MatcherNode, SetsOfKey, ValueSets, hash};
 use crate::model::prefix_table::{Containing, PrefixTable, PrefixTableBuilder};
-use crate::model::value_set::{MatchKind, SetKind, hash};
+use crate::model::value_set::{MatchKind, SetKind};
 use weir_common::entry::Entry;
 use weir_common::network::{Network, ipv4};
 

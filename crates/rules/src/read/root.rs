@@ -2,7 +2,7 @@
 
 use super::descriptor::Above;
 use super::reader::Reader;
-use crate::matcher::node::MatcherNode as Tree;
+use crate::matcher::MatcherNode as Tree;
 use crate::model::key::Section;
 use crate::syntax::position::Position;
 use crate::syntax::tree::{Content, Node};

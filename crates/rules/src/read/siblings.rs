@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use super::descriptor::Above;
 use super::reader::{Merged, Reader};
 use super::value_sets::SETS;
-use crate::matcher::node::MatcherNode as Tree;
+use crate::matcher::MatcherNode as Tree;
 use crate::syntax::tree::{Content, Node};
 
 /// The fields that also apply to the descriptors below.

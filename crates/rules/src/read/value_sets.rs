@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::budget::item_bytes;
 use super::descriptor::Descriptor;
 use super::reader::Reader;
-use crate::matcher::node::MatcherNode as Tree;
+use crate::matcher::MatcherNode as Tree;
 use crate::model::key::Section;
 use crate::model::value_set::{Group, Item, SetKind, network_problem};
 use crate::syntax::position::{Origin, Position};
