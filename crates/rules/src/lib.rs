@@ -3,8 +3,9 @@
 //! A [`Document`] becomes a tree whose nodes have positions. The reader walks the tree once, reports
 //! every problem, and adds the rules to the matcher of their domain.
 //!
-//! `syntax`, `model`, `matcher` and [`source`] each use only those before them. `read` also uses the patches of
-//! `overlay`, which are on top of the model. What compiles, lints, compares and writes whole sets is on top of all.
+//! `syntax`, `model` and [`source`] each use only those before them. `matcher` has the tree of a domain, and `rule_set`
+//! the domains. `read` adds rules to the tree, as the patches of `overlay` change them. What compiles, lints, compares
+//! and writes whole sets is on top of all.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

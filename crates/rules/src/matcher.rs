@@ -127,6 +127,7 @@ impl Wildcard {
     }
 }
 
+/// The networks and the lists of a node.
 #[derive(Debug, Default)]
 struct ValueSets {
     /// Indices of children, by the hash of their text.

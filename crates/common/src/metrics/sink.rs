@@ -20,6 +20,9 @@ pub trait MetricSource: Debug + Send + Sync {
     fn collect(&self, sink: &mut dyn MetricSink);
 }
 
+/// The names of the labels of a family.
+type Labels = &'static [&'static str];
+
 /// What the samples of one metric have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetricFamily {
@@ -29,7 +32,7 @@ pub struct MetricFamily {
     /// The text of `HELP`: a noun phrase.
     pub help: &'static str,
     pub metric_type: MetricType,
-    pub labels: &'static [&'static str],
+    pub labels: Labels,
     /// Whether other programs have the metric by the same name, so that it takes no prefix.
     pub is_standard: bool,
 }
@@ -99,27 +102,15 @@ impl From<SampleValue<'_>> for OwnedValue {
 }
 
 impl MetricFamily {
-    pub const fn counter(
-        name: &'static str,
-        help: &'static str,
-        labels: &'static [&'static str],
-    ) -> MetricFamily {
+    pub const fn counter(name: &'static str, help: &'static str, labels: Labels) -> MetricFamily {
         MetricFamily { name, help, metric_type: MetricType::Counter, labels, is_standard: false }
     }
 
-    pub const fn gauge(
-        name: &'static str,
-        help: &'static str,
-        labels: &'static [&'static str],
-    ) -> MetricFamily {
+    pub const fn gauge(name: &'static str, help: &'static str, labels: Labels) -> MetricFamily {
         MetricFamily { name, help, metric_type: MetricType::Gauge, labels, is_standard: false }
     }
 
-    pub const fn histogram(
-        name: &'static str,
-        help: &'static str,
-        labels: &'static [&'static str],
-    ) -> MetricFamily {
+    pub const fn histogram(name: &'static str, help: &'static str, labels: Labels) -> MetricFamily {
         MetricFamily { name, help, metric_type: MetricType::Histogram, labels, is_standard: false }
     }
 
