@@ -6,19 +6,14 @@ mod target;
 use std::io;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::header::{HOST, HeaderValue, USER_AGENT};
 use http::{Request, Response};
-use http_body_util::Full;
 use hyper::body::Incoming;
 
 use self::connection::Connection;
-pub use self::connection::{Stream, connect, resolve};
+pub use self::connection::{Body, HttpError, Stream, connect, resolve};
 pub use self::target::Target;
 use crate::tls::ClientCertificates;
-use weir_common::error::with_causes;
-
-pub type Body = Full<Bytes>;
 
 /// A client of one server. It has at most one connection and one request in flight; both belong to the
 /// runtime that sends. Dropping it closes the connection.
@@ -27,16 +22,6 @@ pub struct HttpClient {
     target: Target,
     certificates: Arc<ClientCertificates>,
     connection: Option<Connection>,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum HttpError {
-    #[error("{0}")]
-    Certificates(String),
-    #[error("{}", with_causes(.0))]
-    Connect(#[from] io::Error),
-    #[error("{}", with_causes(.0))]
-    Http(#[from] hyper::Error),
 }
 
 impl HttpClient {

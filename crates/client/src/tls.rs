@@ -3,22 +3,20 @@
 
 #![warn(missing_docs)]
 
-mod config;
+pub(crate) mod config;
 mod pem;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::future::pending;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rustls_pki_types::CertificateDer;
 use tokio::time::sleep;
 
 pub use config::{ClientTls, ClientTlsError, ServerVerifier};
+pub use pem::{ClientPem, PemFile};
 use weir_common::error::SetupError;
 use weir_common::file_reads::FileReads;
 use weir_common::threads;
@@ -29,15 +27,6 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// A PEM file, with the setting that names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PemFile {
-    /// The setting, for errors.
-    pub setting: &'static str,
-    /// The path of the file.
-    pub path: PathBuf,
-}
-
 /// The files of a client. A certificate needs its key, and the other way round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientFiles {
@@ -47,22 +36,6 @@ pub struct ClientFiles {
     pub cert: Option<PemFile>,
     /// Its key.
     pub key: Option<PemFile>,
-}
-
-/// The content of usable files.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct ClientPem {
-    /// Trust anchors only.
-    pub ca: Option<Vec<CertificateDer<'static>>>,
-    /// The client certificate and its key, as PEM.
-    pub identity: Option<(Vec<u8>, Vec<u8>)>,
-}
-
-impl fmt::Debug for ClientPem {
-    /// Leaves out the content: one part is a secret.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClientPem").finish_non_exhaustive()
-    }
 }
 
 /// Files that are not used.

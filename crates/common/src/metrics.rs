@@ -4,115 +4,21 @@
 //! and StatsD are sinks. Recording never waits, and nothing is copied until an exporter asks.
 
 mod capped;
+mod counter;
 mod histogram;
 mod merged;
 mod series;
+mod sink;
 
 pub use capped::CappedSink;
+pub use counter::{Counter, Gauge};
 pub use histogram::{Exemplar, Histogram, HistogramSnapshot, quantile};
 pub use merged::MergedFamilies;
 pub use series::{SeriesBudget, SeriesMap};
-
-use std::fmt::Debug;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-
-/// The value of every label of the series that stands for those beyond a cap.
-pub const OTHER: &str = "other";
+pub use sink::{MetricFamily, MetricSink, MetricSource, MetricType, OTHER, SampleValue};
 
 /// The value of the label `method` of calls to methods that weir does not have.
 pub const UNKNOWN_METHOD: &str = "unknown";
-
-/// Receives metrics, one family after the other.
-pub trait MetricSink {
-    /// Starts a family, to which all samples up to the next call belong. It is started once, also without samples.
-    fn family(&mut self, family: MetricFamily);
-
-    /// Adds a sample. Its labels have the names and the order of the family's; no other sample of it has the same.
-    fn sample(&mut self, labels: &[(&str, &str)], value: SampleValue<'_>);
-}
-
-pub trait MetricSource: Debug + Send + Sync {
-    fn collect(&self, sink: &mut dyn MetricSink);
-}
-
-/// What the samples of one metric have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MetricFamily {
-    /// The name in snake case, without the program's prefix and a counter's `_total`; ends in its unit, as in
-    /// `_seconds` and `_bytes`.
-    pub name: &'static str,
-    /// The text of `HELP`: a noun phrase.
-    pub help: &'static str,
-    pub metric_type: MetricType,
-    pub labels: &'static [&'static str],
-    /// Whether other programs have the metric by the same name, so that it takes no prefix.
-    pub is_standard: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MetricType {
-    /// A number that only grows.
-    Counter,
-    /// A number that may fall.
-    Gauge,
-    Histogram,
-}
-
-/// The value of a sample, of its family's type.
-#[derive(Clone, Copy, Debug)]
-pub enum SampleValue<'a> {
-    Counter(u64),
-    /// A counter of fractions.
-    FloatCounter(f64),
-    Gauge(f64),
-    Histogram(&'a HistogramSnapshot),
-}
-
-/// A copy of a [`SampleValue`].
-#[derive(Debug)]
-enum OwnedValue {
-    Counter(u64),
-    FloatCounter(f64),
-    Gauge(f64),
-    Histogram(HistogramSnapshot),
-}
-
-impl OwnedValue {
-    /// Adds another value of the same type.
-    fn add(&mut self, value: SampleValue<'_>) {
-        match (self, value) {
-            (OwnedValue::Counter(sum), SampleValue::Counter(value)) => {
-                *sum = sum.saturating_add(value);
-            }
-            (OwnedValue::FloatCounter(sum), SampleValue::FloatCounter(value))
-            | (OwnedValue::Gauge(sum), SampleValue::Gauge(value)) => *sum += value,
-            (OwnedValue::Histogram(sum), SampleValue::Histogram(value)) => sum.add(value),
-            // All samples of a family have its type.
-            _ => {}
-        }
-    }
-
-    fn as_value(&self) -> SampleValue<'_> {
-        match self {
-            OwnedValue::Counter(value) => SampleValue::Counter(*value),
-            OwnedValue::FloatCounter(value) => SampleValue::FloatCounter(*value),
-            OwnedValue::Gauge(value) => SampleValue::Gauge(*value),
-            OwnedValue::Histogram(value) => SampleValue::Histogram(value),
-        }
-    }
-}
-
-impl From<SampleValue<'_>> for OwnedValue {
-    fn from(value: SampleValue<'_>) -> OwnedValue {
-        match value {
-            SampleValue::Counter(value) => OwnedValue::Counter(value),
-            SampleValue::FloatCounter(value) => OwnedValue::FloatCounter(value),
-            SampleValue::Gauge(value) => OwnedValue::Gauge(value),
-            SampleValue::Histogram(value) => OwnedValue::Histogram(value.clone()),
-        }
-    }
-}
 
 /// Declares families as constants: of each the type, the name, the labels and the help.
 ///
@@ -128,89 +34,4 @@ macro_rules! metric_families {
         $(const $family: $crate::metrics::MetricFamily =
             $crate::metrics::MetricFamily::$metric_type($name, $help, $labels);)+
     };
-}
-
-impl MetricFamily {
-    pub const fn counter(
-        name: &'static str,
-        help: &'static str,
-        labels: &'static [&'static str],
-    ) -> MetricFamily {
-        MetricFamily { name, help, metric_type: MetricType::Counter, labels, is_standard: false }
-    }
-
-    pub const fn gauge(
-        name: &'static str,
-        help: &'static str,
-        labels: &'static [&'static str],
-    ) -> MetricFamily {
-        MetricFamily { name, help, metric_type: MetricType::Gauge, labels, is_standard: false }
-    }
-
-    pub const fn histogram(
-        name: &'static str,
-        help: &'static str,
-        labels: &'static [&'static str],
-    ) -> MetricFamily {
-        MetricFamily { name, help, metric_type: MetricType::Histogram, labels, is_standard: false }
-    }
-
-    /// Returns the family of a metric that other programs have by the same name.
-    pub const fn standard(self) -> MetricFamily {
-        MetricFamily { is_standard: true, ..self }
-    }
-}
-
-impl dyn MetricSink + '_ {
-    /// Adds a family with one counter, which has no labels.
-    pub fn counter(&mut self, family: MetricFamily, value: u64) {
-        self.family(family);
-        self.sample(&[], SampleValue::Counter(value));
-    }
-
-    /// Adds a family with one gauge, which has no labels.
-    pub fn gauge(&mut self, family: MetricFamily, value: f64) {
-        self.family(family);
-        self.sample(&[], SampleValue::Gauge(value));
-    }
-
-    /// Adds a family with one histogram, which has no labels.
-    pub fn histogram(&mut self, family: MetricFamily, value: &HistogramSnapshot) {
-        self.family(family);
-        self.sample(&[], SampleValue::Histogram(value));
-    }
-}
-
-#[derive(Clone, Debug, Default)]
-pub struct Counter(Arc<AtomicU64>);
-
-impl Counter {
-    pub fn inc(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-#[derive(Clone, Debug, Default)]
-pub struct Gauge(Arc<AtomicI64>);
-
-impl Gauge {
-    pub fn inc(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub fn dec(&self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    pub fn set(&self, value: i64) {
-        self.0.store(value, Ordering::Relaxed);
-    }
-
-    pub fn get(&self) -> i64 {
-        self.0.load(Ordering::Relaxed)
-    }
 }

@@ -4,15 +4,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::lint::{self, Replaced};
+use crate::matcher::MatcherNode;
 use crate::model::stats::RuleSeries;
-use crate::overlay::{Overlay, OverlayError, OverlayReport};
-use crate::read::{Previous, Reader, ReplacedName, Root};
+use crate::options::Options;
+use crate::overlay::patcher::OverlayReport;
+use crate::overlay::{Overlay, OverlayError};
+use crate::read::reader::{Previous, Reader, ReplacedName};
+use crate::read::root::Root;
+use crate::rule_set::RuleSet;
 use crate::source::lists::{ListFile, ListReader, Lists};
 use crate::source::{RuleFile, Selection};
 use crate::syntax::document::Document;
 use crate::syntax::position::Origin;
 use crate::syntax::problem::{Omitted, Problem, Problems, Severity};
-use crate::{Options, RuleSet, matcher};
 use weir_limit::{Calendar, Unit};
 
 impl RuleSet {
@@ -95,7 +99,7 @@ impl RuleSet {
                 // The rules have to fit the `charge` that a patch sets, too.
                 reader.together = domain.together;
                 // A repeated domain is read for its problems, into a tree that is dropped.
-                let mut dropped = matcher::MatcherNode::default();
+                let mut dropped = MatcherNode::default();
                 let tree =
                     if known && !options.merge_domains { &mut dropped } else { &mut domain.root };
                 reader.descriptors(&root, tree);

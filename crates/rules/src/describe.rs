@@ -1,5 +1,7 @@
 //! Rules as the debug pages and `weir check` show them.
 
+use std::fmt::Write;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -8,8 +10,8 @@ use crate::model::reserve::Reserve;
 use crate::model::rule::{Metadata, Rule};
 use crate::model::value_set::{Group, MatchKind};
 use crate::rate::Rate;
+use crate::rule_set::{Domain, RuleSet};
 use crate::syntax::position::Origin;
-use crate::{Domain, RuleSet};
 use weir_common::entry::OwnedEntry;
 use weir_limit::{Algorithm, AlgorithmKind, FixedWindow, Limit, SECOND};
 
@@ -124,6 +126,27 @@ impl RuleSet {
         }
         out + "\n]}\n"
     }
+
+    /// Lists the rules, one a line, in the format of the reference's `/rlconfig`, and appends what that cannot show.
+    pub fn dump(&self) -> String {
+        let mut out = String::new();
+        for rule in self.rules() {
+            let limit = rule.limits().first();
+            let unit = limit.and_then(|limit| limit.unit).map_or("unknown", |unit| unit.name());
+            let _ = write!(
+                out,
+                "{}: unit={} requests_per_unit={}, shadow_mode: {}, quota_mode: {}",
+                rule.name,
+                unit.to_ascii_uppercase(),
+                limit.map_or(0, |limit| limit.requests_per_unit),
+                rule.shadow_mode,
+                rule.quota_mode,
+            );
+            out += &extensions(rule, self.domain(rule.domain()));
+            out.push('\n');
+        }
+        out
+    }
 }
 
 impl Domain {
@@ -200,7 +223,7 @@ fn describe_limit(limit: &Limit) -> LimitDescription {
 }
 
 /// Returns what a rule has that the reference's line about it cannot show; empty if nothing.
-pub(super) fn extensions(rule: &Rule, domain: Option<&Domain>) -> String {
+fn extensions(rule: &Rule, domain: Option<&Domain>) -> String {
     let mut out = String::new();
     let limits = rule.limits();
     if !matches!(limits, [] | [_]) || !limits.iter().all(is_of_the_reference) {

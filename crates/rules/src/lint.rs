@@ -2,8 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::RuleSet;
-use crate::matcher::{HiddenChild, MatcherNode, Shadowed};
+use crate::matcher::MatcherNode;
+use crate::matcher::overlap::{HiddenChild, Shadowed};
+use crate::rule_set::RuleSet;
 use crate::syntax::position::Origin;
 use crate::syntax::problem::{Problem, Problems};
 use weir_common::suggest::Suggester;

@@ -8,26 +8,23 @@
 
 pub(crate) mod metric_path;
 pub(crate) mod near_miss;
-mod overlap;
-mod trace;
+pub(crate) mod overlap;
+pub(crate) mod trace;
 mod tree;
 mod value_sets;
 
-pub(crate) use overlap::{HiddenChild, Shadowed};
-pub use trace::{Candidate, Level, Step, Trace, Within};
-pub(crate) use tree::DescriptorKey;
-
 use std::borrow::Cow;
+use std::hash::Hasher;
 use std::sync::Arc;
 
-use hashbrown::HashTable;
+use hashbrown::{HashMap, HashTable};
+use siphasher::sip::SipHasher13;
 
+use crate::model::prefix_table::PrefixTable;
 use crate::model::reserve::Reserve;
 use crate::model::rule::Rule;
-use crate::model::value_set::{Item, MatchKind, ValueSet};
+use crate::model::value_set::{Item, MatchKind, ValueList, ValueSet};
 use crate::syntax::position::Origin;
-use crate::{Domain, hash};
-use value_sets::{FoundInSet, ValueSets};
 use weir_common::entry::Entry;
 use weir_common::glob::{has_parts, has_parts_after};
 use weir_common::network::Network;
@@ -130,13 +127,25 @@ impl Wildcard {
     }
 }
 
-/// The rule that a descriptor matches.
-#[derive(Clone, Copy, Debug)]
-pub struct Found<'s> {
-    /// The rule.
-    pub rule: &'s Rule,
-    /// Whether the key has another text for a value: a pattern with `share_threshold`, or an address's canonical form.
-    pub replaces_values: bool,
+/// The networks and the lists of a node.
+#[derive(Debug, Default)]
+struct ValueSets {
+    /// Indices of children, by the hash of their text.
+    by_text: HashTable<u32>,
+    by_key: HashMap<Box<str>, SetsOfKey>,
+    /// The items of `values`, each by its child and its index, by the hash of `key_item`.
+    items: HashTable<(u32, u32)>,
+    values_of_key: HashMap<Box<str>, u32>,
+}
+
+#[derive(Debug, Default)]
+struct SetsOfKey {
+    /// The networks of descriptors, with the indices of children.
+    networks: PrefixTable,
+    /// The children with a list, in file order.
+    lists: Vec<(u32, Arc<ValueList>)>,
+    /// The addresses and networks whose canonical text is the value of a descriptor, with the indices of children.
+    values: PrefixTable,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -222,28 +231,10 @@ impl MatchKind {
     }
 }
 
-impl Domain {
-    /// Finds the rule that all of `entries` match.
-    pub fn find(&self, entries: &[Entry<'_>]) -> Option<Found<'_>> {
-        let mut replaces_values = false;
-        let rule = self.root.walk(entries, |_, _| replaces_values = true)?;
-        Some(Found { rule, replaces_values })
-    }
-
-    /// Returns the values that the key of a descriptor has in place of its own, with the indices of their entries.
-    /// That is the pattern of a wildcard, a network or a list with `share_threshold`, and an address in its canonical
-    /// form, or its network by `group`.
-    pub fn key_values(&self, entries: &[Entry<'_>]) -> Vec<(usize, Cow<'_, str>)> {
-        let mut values = Vec::new();
-        self.root.walk(entries, |i, value| values.push((i, value.text(entries[i].1))));
-        values
-    }
-}
-
 impl MatcherNode {
     /// Follows `entries` to their rule, and calls `replace` for each value that the key has another text for. Each entry
     /// takes the first child that it matches. Those of a reservation come before the children of its rule.
-    fn walk<'s>(
+    pub(super) fn walk<'s>(
         &'s self,
         entries: &[Entry<'_>],
         mut replace: impl FnMut(usize, KeyValue<'s>),
@@ -310,13 +301,12 @@ impl MatcherNode {
             && let Some(found) = sets.find(&self.children, key, value)
         {
             let child = self.children.get(found.child as usize)?;
-            let FoundInSet { kind, is_ipv4, .. } = found;
             let form = match found.network {
-                Some((_, len)) if is_ipv4 => ValueForm::Ipv4(len),
+                Some((_, len)) if found.is_ipv4 => ValueForm::Ipv4(len),
                 Some((_, len)) => ValueForm::Ipv6(len),
                 None => ValueForm::Text,
             };
-            return Some(Matched { child, kind, form });
+            return Some(Matched { child, kind: found.kind, form });
         }
         for wildcard in &self.wildcards {
             if wildcard.matches(key, value::content(value)) {
@@ -347,4 +337,12 @@ impl Joined<'_> {
             && text[self.key.len()] == b'_'
             && text.ends_with(self.value)
     }
+}
+
+/// Hashes the concatenation of texts. SipHash reads bytes as one stream, so boundaries between the texts
+/// do not matter. Its key may be public, because only rules are inserted.
+fn hash(texts: &[&str]) -> u64 {
+    let mut hasher = SipHasher13::new();
+    texts.iter().for_each(|text| hasher.write(text.as_bytes()));
+    hasher.finish()
 }

@@ -1,5 +1,6 @@
 //! What rules are: their keys, and the rules that they become.
 
+pub(crate) mod key;
 pub(crate) mod keys;
 pub(crate) mod prefix_table;
 pub mod proto;

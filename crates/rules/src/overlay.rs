@@ -1,23 +1,19 @@
 //! The overlay: patches of rules that were loaded from files or from a management server.
 //!
-//! Overlay files are validated as a whole, without rules. When rules are compiled, the reader asks the [`Patcher`] for
+//! Overlay files are validated as a whole, without rules. When rules are compiled, the reader asks the [`Patcher`](patcher::Patcher) for
 //! the patches that match a descriptor, and reads the descriptor again with its keys as the patches change them. So one
 //! reader validates all rules. A patch applies to a rule whole, or not at all and is reported.
 
+mod load;
 pub(super) mod patch;
 pub(super) mod patcher;
 
-pub use patcher::OverlayReport;
-
 use std::sync::Arc;
 
-use self::patch::Patch;
-use self::patcher::Patcher;
-use crate::Options;
-use crate::read::{Previous, Reader};
-use crate::source::{FileKind, RuleFile, Selection};
-use crate::syntax::document::{Document, render};
-use crate::syntax::problem::{Omitted, Problem, Problems};
+use self::patcher::OverlayReport;
+use crate::source::RuleFile;
+use crate::syntax::document::render;
+use crate::syntax::problem::{Omitted, Problem};
 
 /// Valid overlay files.
 #[derive(Clone, Debug, Default)]
@@ -41,37 +37,6 @@ pub struct OverlayError {
 }
 
 impl Overlay {
-    /// Validates overlay files. `found` are the problems found while reading them.
-    ///
-    /// # Errors
-    /// A file is invalid.
-    pub fn new(
-        files: Vec<RuleFile>,
-        found: Vec<Problem>,
-        options: &Options,
-    ) -> Result<Overlay, OverlayError> {
-        let mut problems = Problems::new(options.max_problems);
-        problems.of_files(found);
-        let patches = parse(&files, options, &mut problems).len();
-        let has_errors = problems.has_errors();
-        let (problems, omitted) = problems.into_parts();
-        match has_errors {
-            true => Err(OverlayError { problems, omitted, files }),
-            false => {
-                Ok(Overlay { files: files.into(), patches, warnings: problems.into(), omitted })
-            }
-        }
-    }
-
-    /// Reads and validates the selected files.
-    ///
-    /// # Errors
-    /// A file cannot be read or is invalid.
-    pub fn read(selection: &Selection, options: &Options) -> Result<Overlay, OverlayError> {
-        let (files, found) = selection.read_kind(FileKind::Overlay);
-        Overlay::new(files, found, options)
-    }
-
     /// Returns the names of the files.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         self.files.iter().map(|file| file.name.as_str())
@@ -80,14 +45,6 @@ impl Overlay {
     /// Renders problems with the overlay in full, each with the line that it is in.
     pub fn render(&self, report: &OverlayReport) -> String {
         render_all(&self.files, &report.problems, report.omitted)
-    }
-
-    pub(super) fn patcher(&self, options: &Options) -> Patcher {
-        // The files were valid before, and their warnings are known.
-        let mut patcher = Patcher::new(parse(&self.files, options, &mut Problems::new(1)));
-        patcher.failures.warnings = self.warnings.to_vec();
-        patcher.failures.omitted = self.omitted;
-        patcher
     }
 }
 
@@ -100,27 +57,4 @@ impl OverlayError {
 
 fn render_all(files: &[RuleFile], problems: &[Problem], omitted: Omitted) -> String {
     render(files, &problems.iter().collect::<Vec<_>>()) + &omitted.line()
-}
-
-fn parse(files: &[RuleFile], options: &Options, problems: &mut Problems) -> Vec<Patch> {
-    // What months are is known where the rules are. The reference has no overlays.
-    let options = Options {
-        calendar_months: false,
-        lint: false,
-        rejects_ignored_shadow_mode: true,
-        ..options.clone()
-    };
-    let (mut patches, previous) = (Vec::new(), Previous::default());
-    for file in files {
-        problems.start_file();
-        match file.tree(&mut |warning| problems.push(warning)) {
-            Ok(root) => {
-                let mut reader = Reader::new(file, &options, &previous, problems);
-                reader.overlay(root.as_ref(), &mut patches);
-            }
-            Err(problem) => problems.push(problem),
-        }
-        problems.sort_file();
-    }
-    patches
 }

@@ -1,185 +1,37 @@
 //! Reads the tree of one document into the matcher of its domain, and reports every problem.
 
 mod budget;
+mod descriptor;
 mod limits;
 mod lint;
 mod overlay;
 mod patched;
 mod rate;
+pub(crate) mod reader;
 mod reserve;
-mod root;
+pub(crate) mod root;
 mod siblings;
 mod value_sets;
 mod values;
 
 use std::cell::OnceCell;
-use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::Options;
 use crate::matcher::{MatcherNode as Tree, NodeFlags};
-use crate::model::keys::Section;
-use crate::model::reserve::Reserve;
-use crate::model::rule::{Metadata, Rule};
-use crate::model::stats::{LimitStats, RuleSeries, RuleSeriesBudget};
-use crate::model::value_set::{Group, SetKind, ValueSet};
-use crate::overlay::patcher::Patcher;
-use crate::source::lists::ListReader;
-use crate::syntax::document::Document;
-use crate::syntax::position::{Origin, Position};
-use crate::syntax::problem::{Problem, Problems, Severity};
+use crate::model::key::Section;
+use crate::model::rule::Rule;
+use crate::model::stats::{LimitStats, RuleSeries};
+use crate::model::value_set::{Group, ValueSet};
+use crate::syntax::position::Origin;
 use crate::syntax::tree::Node;
-use budget::Budget;
-pub(super) use limits::ReplacedName;
-use limits::{LimitFields, OfRule};
-pub(super) use root::Root;
-use siblings::Merged;
+use descriptor::{Above, Below, Descriptor, DescriptorNode, limit_nodes};
+use limits::algorithm::OfRule;
+use reader::Reader;
 use value_sets::{NamedSet, set_node};
 use weir_limit::Plan;
 
-pub(super) struct Reader<'r> {
-    pub file: Arc<str>,
-    pub problems: &'r mut Problems,
-    budget: Budget,
-    pub rules: Vec<Arc<Rule>>,
-    previous: &'r Previous<'r>,
-    options: &'r Options,
-    /// The `charge` of the domain; known once the root is read.
-    pub together: bool,
-    lint: bool,
-    /// Whether siblings of one key and value are merged, and those that were.
-    merges_siblings: bool,
-    merged: Option<Merged>,
-    pub replaced: Vec<ReplacedName>,
-    pub patcher: Option<&'r mut Patcher>,
-    /// Reads the lists that rules name; none where only other keys are read.
-    pub lists: Option<&'r mut ListReader>,
-}
-
-/// The counters of the previous set, which rules of the same name take over.
-#[derive(Default)]
-pub(super) struct Previous<'r> {
-    pub rules: HashMap<&'r str, &'r Rule>,
-    pub series: Arc<RuleSeriesBudget>,
-}
-
-/// The keys of a descriptor, except those below it.
-struct Descriptor {
-    key: String,
-    value: String,
-    key_position: Position,
-    set: Option<SetKind>,
-    rate_limit: Option<LimitFields>,
-    shadow_mode: bool,
-    quota_mode: bool,
-    detailed_metric: bool,
-    value_to_metric: bool,
-    share_threshold: bool,
-    group: Group,
-    metadata: Option<Metadata>,
-    reserve: Option<Box<Reserve>>,
-    lease: bool,
-}
-
-impl Descriptor {
-    /// `key` or `key_value`.
-    fn text(&self) -> String {
-        match self.value.is_empty() {
-            true => self.key.clone(),
-            false => format!("{}_{}", self.key, self.value),
-        }
-    }
-
-    /// The size of its limits and of what it reserves of them; none without limits.
-    fn limit_bytes(&self) -> Option<usize> {
-        let reserve = self.reserve.as_ref().map_or(0, |reserve| {
-            budget::RESERVE_BYTES + reserve.keys().map(str::len).sum::<usize>()
-        });
-        Some(self.rate_limit.as_ref()?.bytes() + reserve)
-    }
-}
-
-/// A descriptor as it is written.
-struct DescriptorNode<'n> {
-    position: Position,
-    fields: Vec<(&'static str, &'n Node<'n>)>,
-    below: Rc<Below<'n>>,
-    /// Whether the numbers of `reserve` are cut to the limits, which a patch may have lowered, or too large ones are errors.
-    cuts_reserve: bool,
-}
-
-struct Below<'n> {
-    nodes: Vec<&'n Node<'n>>,
-    /// The keys of the descriptors, once they are asked for.
-    keys: OnceCell<HashSet<String>>,
-}
-
-/// The entries that lead to a descriptor, and the name that they form.
-struct Above<'a> {
-    name: &'a str,
-    domain: &'a str,
-    entries: &'a [(Arc<str>, Arc<str>)],
-    value_to_metric: bool,
-}
-
-/// The values of `rate_limit` and of `rate_limits` among the fields of a descriptor.
-fn limit_nodes<'n>(
-    fields: &[(&'static str, &'n Node<'n>)],
-) -> (Vec<&'n Node<'n>>, Option<&'n Node<'n>>) {
-    let (mut rate_limit, mut rate_limits) = (Vec::new(), None);
-    for &(field, node) in fields {
-        match field {
-            // A later null removes the rate limit, as in the reference.
-            "rate_limit" if node.is_null() => rate_limit.clear(),
-            "rate_limit" => rate_limit.push(node),
-            "rate_limits" => rate_limits = Some(node),
-            _ => {}
-        }
-    }
-    (rate_limit, rate_limits)
-}
-
-impl<'r> Reader<'r> {
-    pub fn new(
-        document: &impl Document,
-        options: &'r Options,
-        previous: &'r Previous<'r>,
-        problems: &'r mut Problems,
-    ) -> Reader<'r> {
-        Reader {
-            file: document.name().into(),
-            problems,
-            budget: Budget::of(document.text_bytes()),
-            rules: Vec::new(),
-            previous,
-            options,
-            together: false,
-            lint: options.lint,
-            merges_siblings: document.merges_siblings(),
-            merged: None,
-            replaced: Vec::new(),
-            patcher: None,
-            lists: None,
-        }
-    }
-
-    /// Returns a reader that reports elsewhere, and uses neither patches nor lists.
-    fn quiet<'q>(&'q self, problems: &'q mut Problems) -> Reader<'q> {
-        Reader {
-            file: self.file.clone(),
-            problems,
-            budget: self.budget.clone(),
-            rules: Vec::new(),
-            lint: false,
-            merged: None,
-            replaced: Vec::new(),
-            patcher: None,
-            lists: None,
-            ..*self
-        }
-    }
-
+impl Reader<'_> {
     fn keys(&mut self, node: &DescriptorNode<'_>) -> Descriptor {
         let DescriptorNode { position, ref fields, .. } = *node;
         let mut read = Descriptor {
@@ -420,45 +272,5 @@ impl<'r> Reader<'r> {
         self.level(&node.below.nodes, &above, below);
         below.shrink();
         self.equal_networks(below, 0);
-    }
-
-    /// Reports an error. `text` is what is wrong, and may be empty.
-    pub fn error(
-        &mut self,
-        position: Position,
-        message: impl Into<String>,
-        text: &str,
-        help: &str,
-    ) {
-        if !self.problems.has_room(Severity::Error) {
-            return self.problems.omit(Severity::Error);
-        }
-        let problem = self.problem(position, message, text, help);
-        self.problems.push(problem);
-    }
-
-    pub fn warn(&mut self, position: Position, message: String, text: &str, help: &str) {
-        if !self.problems.has_room(Severity::Warning) {
-            return self.problems.omit(Severity::Warning);
-        }
-        let problem = self.problem(position, message, text, help);
-        self.problems.push(problem.warning());
-    }
-
-    pub fn problem(
-        &self,
-        position: Position,
-        message: impl Into<String>,
-        text: &str,
-        help: &str,
-    ) -> Problem {
-        Problem::of_file(&self.file, message, help).at(position).about(text)
-    }
-
-    /// Spends bytes of the budget, and reports the first excess.
-    fn spend(&mut self, position: Position, bytes: usize) {
-        if let Err(error) = self.budget.spend(bytes) {
-            self.error(position, error, "", budget::HELP);
-        }
     }
 }

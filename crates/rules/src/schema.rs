@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::model::key::{Key, Section, ValueType};
 use crate::model::keys::limits::names;
-use crate::model::keys::{Key, Section, ValueType};
 use weir_common::failure::OnStoreFailure;
 use weir_limit::AlgorithmKind;
 

@@ -15,8 +15,8 @@ use crate::model::keys::limits::{ParameterValue, charges_denied_by_default, para
 use crate::model::reserve::{Reserve, default_at_most};
 use crate::model::rule::Rule;
 use crate::model::value_set::{Group, SetKind, ValueSet};
+use crate::rule_set::{Domain, RuleSet};
 use crate::source::YAML_HEADER;
-use crate::{Domain, RuleSet};
 use weir_limit::{AlgorithmKind, Limit, Micros, SECOND};
 
 impl RuleSet {

@@ -1,19 +1,35 @@
-//! A connection to a server.
+//! Connections to servers, and why requests over them fail.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+use bytes::Bytes;
+use http_body_util::Full;
 use hyper::client::conn::http1::{Builder, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
 
-use super::{Body, HttpError, Target};
-use crate::tls::{ClientCertificates, ClientTls, ClientTlsError};
+use super::target::Target;
+use crate::tls::ClientCertificates;
+use crate::tls::config::{ClientTls, ClientTlsError};
+use weir_common::error::with_causes;
 
 const MAX_HEAD_BYTES: usize = 16 << 10;
+
+pub type Body = Full<Bytes>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum HttpError {
+    #[error("{0}")]
+    Certificates(String),
+    #[error("{}", with_causes(.0))]
+    Connect(#[from] io::Error),
+    #[error("{}", with_causes(.0))]
+    Http(#[from] hyper::Error),
+}
 
 /// The bytes of a connection, with or without TLS.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}

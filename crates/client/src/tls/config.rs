@@ -17,8 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::ClientPem;
-use super::pem::system_roots;
+use super::pem::{ClientPem, system_roots};
 
 /// The protocol that both sides of an HTTP/2 connection have to speak.
 const HTTP2: &[u8] = b"h2";

@@ -1,6 +1,7 @@
 //! Reads and checks PEM files.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
+use std::path::PathBuf;
 
 use rustls::RootCertStore;
 use rustls::crypto::ring;
@@ -8,10 +9,34 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::PemFile;
 use weir_common::error::SetupError;
 use weir_common::file_reads::FileReads;
 use weir_common::secret::shown_path;
+
+/// A PEM file, with the setting that names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PemFile {
+    /// The setting, for errors.
+    pub setting: &'static str,
+    /// The path of the file.
+    pub path: PathBuf,
+}
+
+/// The content of usable files.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct ClientPem {
+    /// Trust anchors only.
+    pub ca: Option<Vec<CertificateDer<'static>>>,
+    /// The client certificate and its key, as PEM.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl fmt::Debug for ClientPem {
+    /// Leaves out the content: one part is a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientPem").finish_non_exhaustive()
+    }
+}
 
 /// Reads the certificates of a file that can be trust anchors, as the reference does: bundles of systems have others.
 pub(super) fn trust_anchors(

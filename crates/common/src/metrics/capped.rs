@@ -1,6 +1,6 @@
 //! A bound on the number of series of each metric.
 
-use super::{MetricFamily, MetricSink, OTHER, OwnedValue, SampleValue};
+use super::sink::{MetricFamily, MetricSink, OTHER, OwnedValue, SampleValue};
 
 /// Passes on up to `max` series of each family, and the sum of all others as one more series, all
 /// labels of which are [`OTHER`]. The order of a family's samples decides which ones are kept.

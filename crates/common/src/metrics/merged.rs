@@ -1,6 +1,6 @@
 //! Families that several sources share.
 
-use super::{MetricFamily, MetricSink, OwnedValue, SampleValue};
+use super::sink::{MetricFamily, MetricSink, OwnedValue, SampleValue};
 
 /// Keeps samples grouped by family, in the order in which they were added: a sink for several sources
 /// with the same families, which another sink then receives once.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
 
-use super::Counter;
+use super::counter::Counter;
 
 /// The longest name that gets a series of its own, in bytes.
 const MAX_NAME_BYTES: usize = 256;

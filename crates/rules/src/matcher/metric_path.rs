@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::fmt::Write;
 
 use super::Matched;
-use crate::Domain;
 use crate::model::rule::Rule;
 use crate::model::value_set::MatchKind;
+use crate::rule_set::Domain;
 use weir_common::entry::Entry;
 use weir_common::value;
 

@@ -2,9 +2,11 @@
 
 use std::collections::HashSet;
 
-use super::{Candidate, DescriptorKey, Level, MatcherNode};
+use super::MatcherNode;
+use super::trace::{Candidate, Level};
+use super::tree::DescriptorKey;
 use crate::model::rule::Rule;
-use crate::{Domain, RuleSet};
+use crate::rule_set::{Domain, RuleSet};
 use weir_common::entry::Entry;
 use weir_common::suggest::{Suggester, nearest};
 

@@ -5,11 +5,12 @@ use std::iter;
 use std::ptr;
 use std::sync::Arc;
 
-use super::{Child, MatcherNode, NodeFlags, Reserve, Wildcard};
+use super::{Child, MatcherNode, NodeFlags, Wildcard, hash};
+use crate::model::reserve::Reserve;
 use crate::model::rule::Rule;
 use crate::model::value_set::ValueSet;
+use crate::rule_set::Domain;
 use crate::syntax::position::Origin;
-use crate::{Domain, hash};
 use weir_common::entry::Entry;
 use weir_common::glob;
 

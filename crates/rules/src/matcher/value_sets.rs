@@ -9,15 +9,13 @@
 
 use std::cmp::Reverse;
 use std::iter;
-use std::sync::Arc;
 
-use hashbrown::{HashMap, HashTable};
+use hashbrown::HashMap;
 
 use super::tree::rehash;
-use super::{Child, Joined, MatcherNode};
-use crate::hash;
+use super::{Child, Joined, MatcherNode, SetsOfKey, ValueSets, hash};
 use crate::model::prefix_table::{Containing, PrefixTable, PrefixTableBuilder};
-use crate::model::value_set::{MatchKind, SetKind, ValueList};
+use crate::model::value_set::{MatchKind, SetKind};
 use weir_common::entry::Entry;
 use weir_common::network::{Network, ipv4};
 
@@ -32,26 +30,6 @@ pub(super) struct FoundInSet {
     pub line: Option<u32>,
     /// Whether the value is an IPv4 address in its canonical form: there is only one.
     pub is_ipv4: bool,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct ValueSets {
-    /// Indices of children, by the hash of their text.
-    by_text: HashTable<u32>,
-    by_key: HashMap<Box<str>, SetsOfKey>,
-    /// The items of `values`, each by its child and its index, by the hash of `key_item`.
-    items: HashTable<(u32, u32)>,
-    values_of_key: HashMap<Box<str>, u32>,
-}
-
-#[derive(Debug, Default)]
-struct SetsOfKey {
-    /// The networks of descriptors, with the indices of children.
-    networks: PrefixTable,
-    /// The children with a list, in file order.
-    lists: Vec<(u32, Arc<ValueList>)>,
-    /// The addresses and networks whose canonical text is the value of a descriptor, with the indices of children.
-    values: PrefixTable,
 }
 
 impl ValueSets {

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 use serde::{Deserialize, Serialize};
+use siphasher::sip::SipHasher13;
 
 use super::prefix_table::{PrefixTable, PrefixTableBuilder};
-use crate::hash;
 use crate::syntax::position::Position;
 use crate::syntax::problem::{Problem, lines};
 use weir_common::network::{Network, NetworkError};
@@ -192,7 +192,7 @@ impl ValueList {
             report(Problem::of_file(file, message, help).at(position).about(value));
         }
         buffer.shrink_to_fit();
-        texts.shrink_to_fit(|entry| hash(&[entry.of(&buffer)]));
+        texts.shrink_to_fit(|entry| hash(entry.of(&buffer)));
         ValueList {
             networks: networks.build(),
             text: buffer.into(),
@@ -219,7 +219,7 @@ impl ValueList {
         if self.texts.is_empty() {
             return None;
         }
-        let found = self.texts.find(hash(&[value]), |entry| entry.of(&self.text) == value);
+        let found = self.texts.find(hash(value), |entry| entry.of(&self.text) == value);
         found.map(|entry| entry.line)
     }
 }
@@ -241,14 +241,19 @@ fn value_of(line: &str) -> Option<&str> {
 
 /// Adds a value, unless the list has it.
 fn add(buffer: &mut String, texts: &mut HashTable<Text>, value: &str, line: u32) {
-    let hashed = hash(&[value]);
+    let hashed = hash(value);
     if texts.find(hashed, |entry| entry.of(buffer) == value).is_some() {
         return;
     }
     // The reader rejects files beyond 32 bits.
     let (start, len) = (buffer.len() as u32, value.len() as u32);
     buffer.push_str(value);
-    texts.insert_unique(hashed, Text { start, len, line }, |entry| hash(&[entry.of(buffer)]));
+    texts.insert_unique(hashed, Text { start, len, line }, |entry| hash(entry.of(buffer)));
+}
+
+/// The key of SipHash may be public, because only values of lists are inserted.
+fn hash(value: &str) -> u64 {
+    SipHasher13::new().hash(value.as_bytes())
 }
 
 /// Returns why the value of a line or an item that is no network is no text either. `place`: where it is.

@@ -1,20 +1,19 @@
 //! Reads limits: `rate_limit`, and the items of `rate_limits`; and whether they can be leased.
 
-mod algorithm;
-mod fields;
+pub(super) mod algorithm;
+pub(super) mod fields;
 mod period;
 
-use super::Reader;
 use super::budget::{LIMIT_BYTES, REPLACED_BYTES};
+use super::reader::{Reader, ReplacedName};
+use crate::model::key::{Key, Section};
 use crate::model::keys::limits::charges_denied_by_default;
-use crate::model::keys::{Key, Section};
 use crate::rate::Rate;
 use crate::syntax::position::Position;
 use crate::syntax::tree::{Content, Node};
-use fields::Fields;
+use algorithm::{OfRule, Parameters};
+use fields::{Fields, MAX_LIMITS};
 use weir_limit::{AlgorithmKind, Limit, Plan, Unit};
-
-pub(super) const MAX_LIMITS: usize = 16;
 
 /// The content of `rate_limit` or `rate_limits`.
 #[derive(Default)]
@@ -28,7 +27,7 @@ pub(super) struct LimitFields {
 }
 
 impl LimitFields {
-    /// The size of the limits, for the [`Budget`](super::Budget).
+    /// The size of the limits, for the [`Budget`](super::budget::Budget).
     pub fn bytes(&self) -> usize {
         let replaces = self.replaces.iter().map(|item| REPLACED_BYTES + item.name.len());
         let limits = self.limits.iter().map(|limit| LIMIT_BYTES + limit.name.len());
@@ -41,19 +40,6 @@ pub(super) struct LimitPlace {
     pub position: Position,
     /// Whether the limit has `requests_per_unit`.
     pub has_number: bool,
-}
-
-/// What the limits of a rule depend on besides their own keys.
-#[derive(Clone, Copy)]
-pub(super) struct OfRule<'k> {
-    pub key: &'k str,
-    pub reserves: bool,
-}
-
-#[derive(Debug)]
-pub(crate) struct ReplacedName {
-    pub name: Box<str>,
-    pub position: Position,
 }
 
 impl Reader<'_> {
@@ -185,8 +171,7 @@ impl Reader<'_> {
                     (Some(unit), multiplier, unit.period(multiplier)?)
                 }
             };
-        let parameters =
-            algorithm::Parameters { algorithm, n, period, charge_denied, hold_id, rule };
+        let parameters = Parameters { algorithm, n, period, charge_denied, hold_id, rule };
         let algorithm = self.algorithm(fields, parameters)?;
         Some(Limit {
             name: name.into(),

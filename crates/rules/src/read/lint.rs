@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::Reader;
-use super::limits::{LimitFields, ReplacedName};
-use crate::model::keys::{Key, ValueType};
+use super::limits::LimitFields;
+use super::reader::{Reader, ReplacedName};
+use crate::model::key::{Key, ValueType};
 use crate::syntax::position::{Origin, Position};
 use crate::syntax::tree::{Node, Value};
 use weir_common::network::{Network, NetworkError};

@@ -1,9 +1,9 @@
 //! Reads the patches of an overlay file, and reports every problem that needs no rule to be known.
 
-use super::Reader;
-use super::limits::OfRule;
+use super::limits::algorithm::OfRule;
 use super::rate::LONG_KEYS;
-use crate::model::keys::{Key, Section};
+use super::reader::Reader;
+use crate::model::key::{Key, Section};
 use crate::overlay::patch::{KeyNodes, MAX_ENTRIES, MAX_PATCHES, Patch, Step};
 use crate::syntax::position::{Origin, Position};
 use crate::syntax::problem::Severity;

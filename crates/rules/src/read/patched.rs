@@ -4,8 +4,9 @@ use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::budget::rule_bytes;
-use super::{Below, Budget, Descriptor, DescriptorNode, Reader, limit_nodes};
+use super::budget::{Budget, rule_bytes};
+use super::descriptor::{Below, Descriptor, DescriptorNode, limit_nodes};
+use super::reader::Reader;
 use crate::overlay::patch::PatchedKeys;
 use crate::overlay::patcher::Patcher;
 use crate::syntax::position::{Origin, Position};

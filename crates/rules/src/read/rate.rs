@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::Reader;
-use super::limits::MAX_LIMITS;
-use crate::model::keys::{Key, Section};
+use super::limits::fields::MAX_LIMITS;
+use super::reader::Reader;
+use crate::model::key::{Key, Section};
 use crate::overlay::patch::KeyNodes;
 use crate::rate::{Per, Rate};
 use crate::syntax::position::Position;

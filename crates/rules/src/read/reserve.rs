@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
+use super::descriptor::DescriptorNode;
 use super::limits::LimitFields;
-use super::{DescriptorNode, Reader};
-use crate::model::keys::Section;
+use super::reader::Reader;
+use crate::model::key::Section;
 use crate::model::reserve::{Reserve, default_at_most};
 use crate::syntax::position::Position;
 use crate::syntax::problem::Problems;

@@ -1,8 +1,9 @@
 //! Reads the root of a document.
 
-use super::{Above, Reader};
+use super::descriptor::Above;
+use super::reader::Reader;
 use crate::matcher::MatcherNode as Tree;
-use crate::model::keys::Section;
+use crate::model::key::Section;
 use crate::syntax::position::Position;
 use crate::syntax::tree::{Content, Node};
 use weir_common::failure::OnStoreFailure;

@@ -7,9 +7,10 @@
 
 use std::collections::HashMap;
 
+use super::descriptor::Above;
+use super::reader::{Merged, Reader};
 use super::value_sets::SETS;
-use super::{Above, Reader, Tree};
-use crate::syntax::position::Position;
+use crate::matcher::MatcherNode as Tree;
 use crate::syntax::tree::{Content, Node};
 
 /// The fields that also apply to the descriptors below.
@@ -23,11 +24,6 @@ struct Siblings<'n> {
     others: Vec<&'n Node<'n>>,
     /// The fields of all, but for the descriptors below; empty while there are no others.
     fields: Vec<Field<'n>>,
-}
-
-pub(super) struct Merged {
-    count: usize,
-    position: Position,
 }
 
 impl<'n> Siblings<'n> {

@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 
 use super::budget::item_bytes;
-use super::{Descriptor, Reader, Tree};
-use crate::model::keys::Section;
+use super::descriptor::Descriptor;
+use super::reader::Reader;
+use crate::matcher::MatcherNode as Tree;
+use crate::model::key::Section;
 use crate::model::value_set::{Group, Item, SetKind, network_problem};
 use crate::syntax::position::{Origin, Position};
 use crate::syntax::problem::Problem;
@@ -180,7 +182,7 @@ impl Reader<'_> {
     }
 
     /// Reports networks that two descriptors of a level have. The first `known` are compared with each other already.
-    pub(super) fn equal_networks(&mut self, tree: &super::Tree, known: usize) {
+    pub(super) fn equal_networks(&mut self, tree: &Tree, known: usize) {
         for (network, [(first, first_line), (second, second_line)]) in tree.equal_networks(known) {
             let place = |text: &str, line: Option<u32>| match line {
                 Some(line) => format!("'{text}' (line {line})"),

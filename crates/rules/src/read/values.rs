@@ -1,9 +1,10 @@
 //! Reads the values of keys: text, numbers, lists, maps, metadata. An invalid value is reported in the
 //! reference's words, and treated as absent.
 
-use super::Reader;
 use super::budget::{FIELD_BYTES, MAP_BYTES, VALUE_BYTES};
-use crate::model::keys::{Key, Section, ValueType, suggestion};
+use super::reader::Reader;
+use crate::model::key::{Key, Section, ValueType};
+use crate::model::keys::suggestion;
 use crate::model::rule::Metadata;
 use crate::model::value_set::{RESERVED, RESERVED_HELP};
 use crate::syntax::problem::Severity;

@@ -11,45 +11,17 @@ mod message;
 use std::hash::{Hash, Hasher};
 use std::mem;
 
-use builder::{Builder, MAX_FIELDS, Map};
+pub use builder::Unreadable;
+use builder::{Builder, MAX_LEVELS, Map};
 use bytes::Bytes;
 use message::{Config, Descriptor, List, MetadataField, Named, Struct, Value, ValueKind};
-use prost::{DecodeError, Message};
+use prost::Message;
 
-use crate::model::keys::Key;
+use crate::model::key::Key;
 use crate::model::proto as pb;
 use crate::syntax::document::Document;
 use crate::syntax::problem::Problem;
 use crate::syntax::tree::{Node, Style};
-
-/// The maximum nesting of messages: the default of Protobuf's decoders.
-const MAX_LEVELS: u32 = 100;
-
-/// Why a message is not a rule file.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum Unreadable {
-    /// It is not of the type.
-    #[error(transparent)]
-    Decode(#[from] DecodeError),
-    /// It has too many levels.
-    #[error("messages are nested more than {MAX_LEVELS} levels deep")]
-    TooDeep,
-    /// It is too large.
-    #[error("it has more than {MAX_FIELDS} fields")]
-    TooManyFields,
-}
-
-impl Unreadable {
-    /// Returns the problem of the resource of that name.
-    pub fn problem(&self, resource: &str) -> Problem {
-        let message = format!(
-            "the resource cannot be read as ratelimit.config.ratelimit.v3.RateLimitConfig: {self}"
-        );
-        let help = "send the message as Protobuf encodes it, with at most 100 levels, or split it into \
-                    several";
-        Problem::of_file(resource, message, help)
-    }
-}
 
 /// About how long a YAML text is for each byte of a message with the same content.
 const TEXT_BYTES_PER_BYTE: usize = 3;

@@ -223,7 +223,7 @@ impl<'a> TreeBuilder<'a> {
         let (mut node, anchor) = match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let (text, style) = resolve(text, style, tag.as_deref())
-                    .map_err(|(cause, message)| error_here(cause, &message))?;
+                    .map_err(|message| error_here(Cause::Tag, &message))?;
                 (Node::scalar(position, text, style), anchor)
             }
             Event::SequenceStart(_, anchor, _) => {

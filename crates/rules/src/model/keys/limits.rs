@@ -1,9 +1,9 @@
 //! The keys of limits, with their algorithms and defaults, and the parameters of a limit, to be written as keys.
 
-use super::super::proto::{FieldValue, RateLimitPolicy};
-use super::Section::{Descriptor, ListedLimit, Replacement};
-use super::ValueType::{Duration, Flag, Number, Other, Text};
-use super::{Key, Section, ValueType, key, of_reference};
+use crate::model::key::Section::{Descriptor, ListedLimit, Replacement};
+use crate::model::key::ValueType::{Duration, Flag, Number, Other, Text};
+use crate::model::key::{Key, Section, ValueType, key, of_reference};
+use crate::model::proto::{FieldValue, RateLimitPolicy};
 use weir_limit::AlgorithmKind::{
     self as Kind, BucketedWindow, Concurrency, FixedWindow, Gcra, SlidingLog, SlidingWindow,
     TokenBucket,

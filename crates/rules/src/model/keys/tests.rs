@@ -1,6 +1,6 @@
 //! The page of rule keys has what the table has.
 
-use super::{Key, Section, ValueType};
+use crate::model::key::{Key, Section, ValueType};
 use weir_limit::AlgorithmKind as Kind;
 
 #[test]

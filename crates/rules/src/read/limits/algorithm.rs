@@ -1,10 +1,9 @@
 //! Reads the algorithm and the parameters of a limit. Limits that take too much or never recover are rejected.
 
-use super::super::Reader;
-use super::OfRule;
 use super::fields::Fields;
-use crate::model::keys::Key;
+use crate::model::key::Key;
 use crate::model::keys::limits::{DEFAULT_BUCKETS, DEFAULT_HOLD_TIMEOUT, names, not_reservable};
+use crate::read::reader::Reader;
 use weir_common::suggest::nearest;
 use weir_limit::{
     Algorithm, AlgorithmKind as Kind, BucketedWindow, Concurrency, FixedWindow, Gcra, GcraError,
@@ -18,6 +17,13 @@ const WARN_KEY_BYTES: u64 = 1 << 20;
 pub(super) fn takers(key: &str) -> impl Iterator<Item = &'static str> {
     let takers = Key::find(key).into_iter().flat_map(|key| key.takers);
     takers.flat_map(|kind| names(*kind)).copied()
+}
+
+/// What the limits of a rule depend on besides their own keys.
+#[derive(Clone, Copy)]
+pub(crate) struct OfRule<'k> {
+    pub key: &'k str,
+    pub reserves: bool,
 }
 
 /// What the parameters of all algorithms depend on.

@@ -3,15 +3,16 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::super::Reader;
-use super::MAX_LIMITS;
-use crate::model::keys::Section;
+use crate::model::key::Section;
 use crate::overlay::patch::{KeyNodes, LimitMaps};
+use crate::read::reader::Reader;
 use crate::syntax::position::Position;
 use crate::syntax::tree::{Content, Node, Value};
 use weir_limit::{Calendar, Micros, Unit};
 
-pub(in super::super) struct Fields<'n> {
+pub(crate) const MAX_LIMITS: usize = 16;
+
+pub(crate) struct Fields<'n> {
     pub position: Position,
     nodes: Nodes<'n>,
     /// Whether the limit is an item of `rate_limits`.
@@ -104,7 +105,7 @@ impl Reader<'_> {
     }
 
     /// Returns the keys of `rate_limit` or `rate_limits`; none without limits.
-    pub(in crate::read) fn limit_maps<'n>(
+    pub(crate) fn limit_maps<'n>(
         &mut self,
         rate_limit: &[&'n Node<'n>],
         rate_limits: Option<&'n Node<'n>>,
@@ -129,7 +130,7 @@ impl Reader<'_> {
     }
 
     /// Checks the keys of limits that a patch sets, as far as it is possible without a rule.
-    pub(in crate::read) fn check_limit_keys(&mut self, position: Position, keys: &KeyNodes<'_>) {
+    pub(crate) fn check_limit_keys(&mut self, position: Position, keys: &KeyNodes<'_>) {
         let set = keys.iter().filter(|(_, node)| !node.is_null());
         let set = set.map(|(key, node)| (*key, Cow::Borrowed(node))).collect();
         let fields = Fields::new(position, set);

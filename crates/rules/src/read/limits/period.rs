@@ -3,8 +3,8 @@
 use std::iter;
 use std::sync::Arc;
 
-use super::super::Reader;
 use super::fields::Fields;
+use crate::read::reader::Reader;
 use crate::syntax::tree::Node;
 use weir_common::duration::read_duration;
 use weir_limit::{Calendar, CalendarError, Unit};

@@ -1,14 +1,45 @@
-//! Makes the nodes of a message's tree, and numbers and counts its fields.
+//! Makes the nodes of a message's tree, numbers and counts its fields. Says why a message is no rule file.
 
 use std::borrow::Cow;
 
-use super::Unreadable;
+use prost::DecodeError;
+
 use crate::model::proto::FieldValue;
 use crate::syntax::position::Position;
+use crate::syntax::problem::Problem;
 use crate::syntax::tree::{Node, Style};
 
+/// The maximum nesting of messages: the default of Protobuf's decoders.
+pub(crate) const MAX_LEVELS: u32 = 100;
+
 /// The maximum number of fields of a message, each of up to two nodes: a YAML file may have as many nodes.
-pub(crate) const MAX_FIELDS: u32 = (1 << 23) - 1;
+const MAX_FIELDS: u32 = (1 << 23) - 1;
+
+/// Why a message is not a rule file.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Unreadable {
+    /// It is not of the type.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// It has too many levels.
+    #[error("messages are nested more than {MAX_LEVELS} levels deep")]
+    TooDeep,
+    /// It is too large.
+    #[error("it has more than {MAX_FIELDS} fields")]
+    TooManyFields,
+}
+
+impl Unreadable {
+    /// Returns the problem of the resource of that name.
+    pub fn problem(&self, resource: &str) -> Problem {
+        let message = format!(
+            "the resource cannot be read as ratelimit.config.ratelimit.v3.RateLimitConfig: {self}"
+        );
+        let help = "send the message as Protobuf encodes it, with at most 100 levels, or split it into \
+                    several";
+        Problem::of_file(resource, message, help)
+    }
+}
 
 pub(crate) type Map = Vec<(Node<'static>, Node<'static>)>;
 

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::Resource;
 use crate::syntax::document::Document;
 use crate::syntax::position::Position;
 use crate::syntax::problem::{Problem, truncated};
@@ -15,7 +14,7 @@ const MAX_NAME_BYTES: usize = 100;
 /// The paths of fields, by resource and position; none until found.
 type Paths<'f> = BTreeMap<(&'f str, Position), Option<String>>;
 
-pub(super) fn render(files: &[Resource], problems: &[&Problem]) -> String {
+pub(super) fn render(files: &[impl Document], problems: &[&Problem]) -> String {
     let paths = find(files, problems);
     let mut out = String::new();
     for problem in problems {
@@ -36,7 +35,7 @@ pub(super) fn render(files: &[Resource], problems: &[&Problem]) -> String {
 }
 
 pub(crate) fn locate<'l>(
-    files: &'l [Resource],
+    files: &'l [impl Document],
     problems: &[&'l Problem],
 ) -> Vec<(String, &'l Problem)> {
     let paths = find(files, problems);
@@ -53,7 +52,7 @@ fn path<'p>(paths: &'p Paths<'p>, file: &'p str, position: Position) -> Option<&
 
 /// Finds the paths of all fields that problems refer to. The trees of their resources are built
 /// again: to keep the path of each node would take more memory than everything else.
-fn find<'l>(files: &'l [Resource], problems: &[&'l Problem]) -> Paths<'l> {
+fn find<'l>(files: &'l [impl Document], problems: &[&'l Problem]) -> Paths<'l> {
     let mut paths = Paths::new();
     for problem in problems {
         if let Some(position) = problem.position {
@@ -64,7 +63,7 @@ fn find<'l>(files: &'l [Resource], problems: &[&'l Problem]) -> Paths<'l> {
         }
     }
     for resource in files {
-        let name = resource.name.as_str();
+        let name = resource.name();
         let of_resource = (name, Position::Field(0))..=(name, Position::Field(u32::MAX));
         if paths.range(of_resource).any(|(_, path)| path.is_none())
             && let Ok(Some(root)) = resource.tree(&mut |_| {})

@@ -7,8 +7,7 @@ use base64::alphabet::STANDARD;
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 use granit_parser::{ScalarStyle, Tag};
 
-use super::super::tree::{Style, Value};
-use super::Cause;
+use crate::syntax::tree::{Style, Value};
 
 /// Accepts any trailing bits, as Go does.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -22,14 +21,14 @@ pub(crate) fn resolve<'a>(
     text: Cow<'a, str>,
     style: ScalarStyle,
     tag: Option<&Tag>,
-) -> Result<(Cow<'a, str>, Style), (Cause, String)> {
+) -> Result<(Cow<'a, str>, Style), String> {
     let Some(tag) = tag else {
         let style = if style == ScalarStyle::Plain { Style::Plain } else { Style::Text };
         return Ok((text, style));
     };
     let tag = tag.suffix_in_namespace("tag:yaml.org,2002:").unwrap_or_default();
     if tag == "binary" {
-        let decoded = decode(&text).map_err(|message| (Cause::Tag, message.to_owned()))?;
+        let decoded = decode(&text)?;
         return Ok((Cow::Owned(decoded), Style::Text));
     }
     let value = Style::Plain.value(&text);
@@ -54,7 +53,7 @@ pub(crate) fn resolve<'a>(
         _ => "float",
     };
     let text: String = text.chars().take(80).collect();
-    Err((Cause::Tag, format!("cannot decode !!{found} `{text}` as a !!{tag}")))
+    Err(format!("cannot decode !!{found} `{text}` as a !!{tag}"))
 }
 
 /// Decodes base64; line breaks are ignored.

@@ -1,6 +1,6 @@
 //! Overlay files that are rejected as a whole, without any rule.
 
-use crate::model::keys::Key;
+use crate::model::key::Key;
 use crate::tests::file;
 use crate::{Options, Overlay, OverlayError};
 

@@ -1,0 +1,75 @@
+//! A key of rule files: the sections that it belongs in, and what its value is.
+
+use super::proto::{FieldValue, RateLimitPolicy};
+use weir_common::named_enum;
+use weir_limit::AlgorithmKind;
+
+named_enum! {
+    /// A kind of map in a rule file, as messages name it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum Section, name {
+        Root = "the root of the file",
+        Descriptor = "a descriptor, beside `key`",
+        Group = "`group`",
+        Reserve = "`reserve`",
+        Limit = "`rate_limit`",
+        ListedLimit = "an item of `rate_limits`",
+        Replacement = "an item of `replaces`",
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Key {
+    pub name: &'static str,
+    pub sections: &'static [Section],
+    pub value: ValueType,
+    pub(super) is_reference: bool,
+    /// The algorithms whose limits take it, if others do not.
+    pub takers: &'static [AlgorithmKind],
+    /// Whether the text of a limit contains its value.
+    pub in_text: bool,
+    /// Its field in the message of a limit; none for a key that all limits take.
+    pub field: Option<fn(&RateLimitPolicy) -> FieldValue>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ValueType {
+    Text,
+    Flag,
+    /// A whole number from the first to the second.
+    Number(u32, u32),
+    /// From a microsecond to 100 years.
+    Duration,
+    /// A value that has a reader of its own.
+    Other,
+}
+
+pub(super) const fn key(name: &'static str, sections: &'static [Section], value: ValueType) -> Key {
+    let (is_reference, takers, in_text, field) = (false, &[] as &[AlgorithmKind], false, None);
+    Key { name, sections, value, is_reference, takers, in_text, field }
+}
+
+pub(super) const fn of_reference(
+    name: &'static str,
+    sections: &'static [Section],
+    value: ValueType,
+) -> Key {
+    Key { is_reference: true, ..key(name, sections, value) }
+}
+
+impl Key {
+    pub fn belongs(&self) -> String {
+        let sections: Vec<&str> = self.sections.iter().map(|section| section.name()).collect();
+        format!("`{}` belongs in {}", self.name, sections.join(", or "))
+    }
+
+    /// Returns whether the key has no effect in a section that it does not belong in: the reference ignores its own
+    /// keys there. It has no `rate_limits`, so it ignores nothing there.
+    pub fn is_ignored(&self, section: Section) -> bool {
+        self.is_reference && section != Section::ListedLimit
+    }
+
+    pub fn is_for(&self, algorithm: AlgorithmKind) -> bool {
+        self.takers.is_empty() || self.takers.contains(&algorithm)
+    }
+}

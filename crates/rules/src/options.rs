@@ -1,0 +1,55 @@
+//! What the compilation of rules depends on besides the rules.
+
+use std::sync::Arc;
+
+use crate::overlay::Overlay;
+use crate::source::lists::{Lists, WatchedLists};
+use crate::syntax::problem::DEFAULT_MAX_PROBLEMS;
+
+/// Options of compilation.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Whether several files may have the same domain.
+    pub merge_domains: bool,
+    /// The maximum state of one key, in bytes.
+    pub max_log_bytes: u64,
+    /// The maximum number of errors, and of warnings, listed per file.
+    pub max_problems: usize,
+    /// The maximum number of rules and series that have metrics of their own.
+    pub max_series: usize,
+    /// Whether to warn about what is valid, but probably not meant.
+    pub lint: bool,
+    /// Whether `shadow_mode` in `rate_limit` is an error, not a warning: it has no effect there, so the limit denies.
+    pub rejects_ignored_shadow_mode: bool,
+    /// The part of a limit's capacity from which on decisions tell that a limit is near it; none if they need not.
+    pub near_limit_ratio: Option<f32>,
+    /// Whether fixed windows of a month are those of the calendar, in UTC, unless a rule says otherwise.
+    pub calendar_months: bool,
+    /// Whether the dots of keys and values are underscores in the paths of metrics.
+    pub replace_dots: bool,
+    /// Where the lists are that rules name by `values_file`.
+    pub lists: Lists,
+    /// The lists of a service; none to read each as it is.
+    pub watched_lists: Option<Arc<WatchedLists>>,
+    /// The overlay whose patches change the rules, if there is one.
+    pub overlay: Option<Overlay>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            merge_domains: false,
+            max_log_bytes: 16 << 20,
+            max_problems: DEFAULT_MAX_PROBLEMS,
+            max_series: 10_000,
+            lint: false,
+            rejects_ignored_shadow_mode: false,
+            near_limit_ratio: None,
+            calendar_months: false,
+            replace_dots: false,
+            lists: Lists::None,
+            watched_lists: None,
+            overlay: None,
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! A descriptor of a document: as it is written, and its keys as they were read.
+
+use std::cell::OnceCell;
+use std::collections::HashSet;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::budget::RESERVE_BYTES;
+use super::limits::LimitFields;
+use crate::model::reserve::Reserve;
+use crate::model::rule::Metadata;
+use crate::model::value_set::{Group, SetKind};
+use crate::syntax::position::Position;
+use crate::syntax::tree::Node;
+
+/// The keys of a descriptor, except those below it.
+pub(super) struct Descriptor {
+    pub key: String,
+    pub value: String,
+    pub key_position: Position,
+    pub set: Option<SetKind>,
+    pub rate_limit: Option<LimitFields>,
+    pub shadow_mode: bool,
+    pub quota_mode: bool,
+    pub detailed_metric: bool,
+    pub value_to_metric: bool,
+    pub share_threshold: bool,
+    pub group: Group,
+    pub metadata: Option<Metadata>,
+    pub reserve: Option<Box<Reserve>>,
+    pub lease: bool,
+}
+
+impl Descriptor {
+    /// `key` or `key_value`.
+    pub fn text(&self) -> String {
+        match self.value.is_empty() {
+            true => self.key.clone(),
+            false => format!("{}_{}", self.key, self.value),
+        }
+    }
+
+    /// The size of its limits and of what it reserves of them; none without limits.
+    pub fn limit_bytes(&self) -> Option<usize> {
+        let reserve = self
+            .reserve
+            .as_ref()
+            .map_or(0, |reserve| RESERVE_BYTES + reserve.keys().map(str::len).sum::<usize>());
+        Some(self.rate_limit.as_ref()?.bytes() + reserve)
+    }
+}
+
+/// A descriptor as it is written.
+pub(super) struct DescriptorNode<'n> {
+    pub position: Position,
+    pub fields: Vec<(&'static str, &'n Node<'n>)>,
+    pub below: Rc<Below<'n>>,
+    /// Whether the numbers of `reserve` are cut to the limits, which a patch may have lowered, or too large ones are errors.
+    pub cuts_reserve: bool,
+}
+
+pub(super) struct Below<'n> {
+    pub nodes: Vec<&'n Node<'n>>,
+    /// The keys of the descriptors, once they are asked for.
+    pub keys: OnceCell<HashSet<String>>,
+}
+
+/// The entries that lead to a descriptor, and the name that they form.
+pub(super) struct Above<'a> {
+    pub name: &'a str,
+    pub domain: &'a str,
+    pub entries: &'a [(Arc<str>, Arc<str>)],
+    pub value_to_metric: bool,
+}
+
+/// The values of `rate_limit` and of `rate_limits` among the fields of a descriptor.
+pub(super) fn limit_nodes<'n>(
+    fields: &[(&'static str, &'n Node<'n>)],
+) -> (Vec<&'n Node<'n>>, Option<&'n Node<'n>>) {
+    let (mut rate_limit, mut rate_limits) = (Vec::new(), None);
+    for &(field, node) in fields {
+        match field {
+            // A later null removes the rate limit, as in the reference.
+            "rate_limit" if node.is_null() => rate_limit.clear(),
+            "rate_limit" => rate_limit.push(node),
+            "rate_limits" => rate_limits = Some(node),
+            _ => {}
+        }
+    }
+    (rate_limit, rate_limits)
+}
