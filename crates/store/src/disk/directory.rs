@@ -6,7 +6,6 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use super::OpenError;
 use super::closed;
 use super::file_id::{FileId, FileKind, Identity};
 use super::frame::Seal;
@@ -18,6 +17,56 @@ const MAX_SHARD_GROWTH_BITS: u8 = 3;
 
 /// The greatest number of a file at the start: from there, more than can ever be needed follow.
 const MAX_NUMBER: u64 = u64::MAX / 2;
+
+/// Why a directory is not used. The messages follow the name of the setting.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The system does not allow it.
+    #[error("store.disk.path is {0:?}: {1}")]
+    Io(PathBuf, io::Error),
+    /// Another process has it.
+    #[error(
+        "store.disk.path is {0:?}, which another process uses: give each process its own directory"
+    )]
+    InUse(PathBuf),
+    /// Another version of weir wrote it.
+    #[error(
+        "store.disk.path is {path:?}, which has format {version}, and this version of weir knows \
+         format {known}: use the version that wrote it, or name an empty directory"
+    )]
+    Version {
+        /// The directory.
+        path: PathBuf,
+        /// Its format.
+        version: u32,
+        /// The format that this version knows.
+        known: u32,
+    },
+    /// A file of it cannot be read.
+    #[error(
+        "store.disk.path is {path:?}, and {file} in it cannot be read: {error}: repair that, \
+         or remove the file to lose what was counted in it"
+    )]
+    Unreadable {
+        /// The directory.
+        path: PathBuf,
+        /// The name of the file in it.
+        file: String,
+        /// Why not.
+        error: io::Error,
+    },
+    /// It was made for far fewer keys.
+    #[error(
+        "store.disk.path is {path:?}, which was made for fewer keys: set store.memory.max_keys to \
+         at most {max_keys}, or name an empty directory"
+    )]
+    TooManyKeys {
+        /// The directory.
+        path: PathBuf,
+        /// The most keys that it can be used for.
+        max_keys: usize,
+    },
+}
 
 /// A directory that no other process uses.
 #[derive(Debug)]

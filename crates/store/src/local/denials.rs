@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::Charge;
+use crate::charge::Charge;
 use crate::memory::fingerprint::Fingerprint;
 use weir_limit::{Decision, Micros, Plan, Source};
 

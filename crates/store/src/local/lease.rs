@@ -9,8 +9,9 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use super::hot_keys::{Admitted, HOT, Recent};
+use crate::charge::{Charge, Key, Role};
 use crate::memory::fingerprint::Fingerprint;
-use crate::{Charge, Entry, Key, Role};
+use weir_common::entry::Entry;
 use weir_limit::{Decision, Limit, LimitState, Micros, Op, Plan, Source, State, Undo};
 
 /// By how much a clock may run faster than the store's: one in this number.

@@ -8,8 +8,9 @@ use parking_lot::{Mutex, MutexGuard};
 use super::changes::{Changed, NEVER, Room, SavedReservation, SavedSlot, SavedValue};
 use super::fingerprint::{self, Fingerprints, Print};
 use super::shard::{AnySlot, Shard};
+use super::sweep::Aligned;
 use super::table::Slot;
-use super::{Aligned, KEYS_PER_RESERVATION, MemoryStore};
+use super::{KEYS_PER_RESERVATION, MemoryStore};
 use weir_common::clock::Clock;
 use weir_limit::{Packed, SECOND, State};
 

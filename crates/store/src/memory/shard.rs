@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use super::{
-    Sweep,
     changes::{Changes, Room, SavedReservation},
     fingerprint::Print,
+    stats::Evicted,
+    sweep::Sweep,
     table::{Candidate, Now, Slot, Table},
 };
-use crate::Charge;
+use crate::charge::Charge;
 use weir_limit::{ChargeOutcome, Decision, Fill, Op, Packed, State};
 
 /// How many slots are sampled for one to evict, and how many more of each table if all of those are at their limit.
@@ -44,17 +45,6 @@ impl SlotValue for Box<State> {
 pub(super) enum AnySlot<'s> {
     Packed(&'s mut Slot<Packed>),
     Boxed(&'s mut Slot<Box<State>>),
-}
-
-/// Keys evicted to make room for others.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Evicted {
-    /// Keys that had expired: nothing was lost.
-    pub expired: u64,
-    /// Keys below their limit.
-    pub live: u64,
-    /// Keys at or over their limit: blocked clients may be admitted again.
-    pub full: u64,
 }
 
 impl Sweep for Shard {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::MemoryStore;
-use crate::StoreError;
+use crate::error::StoreError;
 use crate::states::{StateKey, States};
 use weir_common::clock::Clock;
 use weir_limit::{KeyState, Micros, Packed, State};

@@ -15,7 +15,7 @@ use super::{
     shard::{Shard, SlotValue},
     table::Now,
 };
-use crate::{Answers, Batch, Charge};
+use crate::charge::{Answers, Batch, Charge};
 use weir_limit::{
     ChargeOutcome, Op, Packed, Plan, Reservation, ReservationOp, ReservationResult, State,
 };
