@@ -1,4 +1,4 @@
-//! The charges of a request, all at once, and what their answers say.
+//! The charges of a request, which a store makes all at once, and their answers.
 
 use std::sync::Arc;
 use std::time::Duration;

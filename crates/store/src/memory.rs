@@ -20,14 +20,12 @@ use std::sync::atomic::AtomicUsize;
 
 use parking_lot::Mutex;
 
+use self::fingerprint::{Fingerprint, Fingerprints, Print};
+use self::reservations::Reservations;
+use self::shard::Shard;
 pub use self::stats::{Evicted, MemoryStats};
-use self::{
-    fingerprint::{Fingerprint, Fingerprints, Print},
-    reservations::Reservations,
-    shard::Shard,
-    sweep::{Aligned, sweep_next},
-    table::Now,
-};
+use self::sweep::{Aligned, sweep_next};
+use self::table::Now;
 use crate::charge::{Answers, Batch, Charge};
 use crate::store::Store;
 use weir_common::clock::Clock;
@@ -174,13 +172,7 @@ impl<C> MemoryStore<C> {
     pub fn stats(&self) -> MemoryStats {
         let mut stats = MemoryStats::default();
         for Aligned(shard) in &self.shards {
-            let shard = shard.lock();
-            stats.keys += shard.keys();
-            stats.table_bytes += shard.bytes();
-            stats.swept += shard.swept();
-            stats.evicted.expired += shard.evicted.expired;
-            stats.evicted.live += shard.evicted.live;
-            stats.evicted.full += shard.evicted.full;
+            shard.lock().add_stats(&mut stats);
         }
         self.reservations.add_stats(&mut stats);
         stats

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{
-    changes::{Changes, Room, SavedReservation},
-    fingerprint::Print,
-    stats::Evicted,
-    sweep::Sweep,
-    table::{Candidate, Now, Slot, Table},
-};
+use super::changes::{Changes, Room, SavedReservation};
+use super::fingerprint::Print;
+use super::stats::{Evicted, MemoryStats};
+use super::sweep::Sweep;
+use super::table::{Candidate, Now, Slot, Table};
 use crate::charge::Charge;
 use weir_limit::{ChargeOutcome, Decision, Fill, Op, Packed, State};
 
@@ -68,7 +66,7 @@ pub(super) struct Shard {
     boxed: Table<Box<State>>,
     /// The number of keys that both tables may hold together; at least 1.
     cap: usize,
-    pub(super) evicted: Evicted,
+    evicted: Evicted,
     /// The keys to save; none if nothing is saved.
     pub(super) changes: Option<Changes>,
 }
@@ -83,16 +81,17 @@ impl Shard {
         Shard { changes: Some(Changes::new(cap, room)), ..Shard::new(cap) }
     }
 
-    pub(super) fn keys(&self) -> usize {
+    fn keys(&self) -> usize {
         self.packed.len() + self.boxed.len()
     }
 
-    pub(super) fn bytes(&self) -> usize {
-        self.packed.bytes() + self.boxed.bytes()
-    }
-
-    pub(super) fn swept(&self) -> u64 {
-        self.packed.swept + self.boxed.swept
+    pub(super) fn add_stats(&self, stats: &mut MemoryStats) {
+        stats.keys += self.keys();
+        stats.table_bytes += self.packed.bytes() + self.boxed.bytes();
+        stats.swept += self.packed.swept + self.boxed.swept;
+        stats.evicted.expired += self.evicted.expired;
+        stats.evicted.live += self.evicted.live;
+        stats.evicted.full += self.evicted.full;
     }
 
     pub(super) fn charge<V: SlotValue>(
