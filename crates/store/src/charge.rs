@@ -159,8 +159,7 @@ impl Denials {
 impl<'a> Batch<'a> {
     /// Returns a batch whose charges are made each for itself, by the policy of the guard.
     pub fn new(charges: &'a [Charge<'a>], budget: Duration) -> Batch<'a> {
-        let (together, quota_passes, waited) = (false, false, Duration::ZERO);
-        let (on_failure, span) = (None, None);
+        let (together, quota_passes, waited, on_failure, span) = Default::default();
         Batch { charges, together, quota_passes, budget, waited, on_failure, span }
     }
 

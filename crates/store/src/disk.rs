@@ -33,6 +33,7 @@ use std::fmt;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
@@ -107,11 +108,8 @@ impl<C: Clock> DiskStore<C> {
         options: Options,
         failures: &Failures,
     ) -> Result<DiskStore<C>, OpenError> {
-        let schedule = Schedule {
-            sync: options.sync,
-            compact: COMPACT_INTERVAL,
-            min_obsolete_bytes: MIN_OBSOLETE_BYTES,
-        };
+        let (sync, compact) = (options.sync, COMPACT_INTERVAL);
+        let schedule = Schedule { sync, compact, min_obsolete_bytes: MIN_OBSOLETE_BYTES };
         DiskStore::open_with(clock, options, schedule, failures.clone())
     }
 
@@ -172,7 +170,7 @@ struct Unsaved(Arc<Status>);
 
 impl Drop for Unsaved {
     fn drop(&mut self) {
-        if self.0.is_loaded() && !self.0.has_saved_all() {
+        if self.0.is_loaded() && !self.0.has_saved_all.load(Ordering::Acquire) {
             tracing::error!(
                 sync_age_ms = self.0.sync_age().as_millis(),
                 "not all counters are saved: a restart loses the latest hits"

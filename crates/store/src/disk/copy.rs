@@ -200,8 +200,6 @@ impl<C: Clock> Copier<C> {
 }
 
 fn has_long_log(slot: &Option<SavedSlot<SavedValue<&State>>>) -> bool {
-    match slot {
-        Some(SavedSlot { value: SavedValue::Boxed(state), .. }) => LogCopy::is_long(state.log()),
-        _ => false,
-    }
+    let state = slot.as_ref().map(|slot| &slot.value);
+    matches!(state, Some(SavedValue::Boxed(state)) if LogCopy::is_long(state.log()))
 }

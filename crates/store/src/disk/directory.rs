@@ -120,7 +120,7 @@ impl Directory {
         if read != MetaFile::Valid(meta) {
             meta.write(path).map_err(failed)?;
         }
-        let meta_identity = meta_identity(path).map_err(failed)?;
+        let meta_identity = whole(path, "meta").map_err(failed)?;
         let (path, kept) = (path.to_owned(), BTreeMap::new());
         Ok(Directory { path, meta, lost_meta, opened, lock, meta_identity, kept })
     }
@@ -140,7 +140,7 @@ impl Directory {
             MetaFile::Version(version) => return Err(unknown(path, version)),
             _ => self.meta.write(path).map_err(failed)?,
         }
-        self.meta_identity = meta_identity(path).map_err(failed)?;
+        self.meta_identity = whole(path, "meta").map_err(failed)?;
         let last = files_in(path).map_err(failed)?.last().map_or(0, |file| file.number);
         match last {
             0..=MAX_NUMBER => Ok(last),
@@ -174,8 +174,7 @@ impl Directory {
     /// Records that the files that were loaded are whole.
     pub fn keep_loaded(&mut self) -> io::Result<()> {
         for file in self.files()? {
-            let metadata = fs::metadata(self.path.join(file.name()))?;
-            let identity = Identity::of(&metadata).with_length(metadata.len());
+            let identity = whole(&self.path, &file.name())?;
             self.kept.entry(file).or_insert(identity);
         }
         Ok(())
@@ -191,7 +190,7 @@ impl Directory {
             let meta = Meta { has_logs: true, ..self.meta };
             meta.write(&self.path)?;
             self.meta = meta;
-            self.meta_identity = meta_identity(&self.path)?;
+            self.meta_identity = whole(&self.path, "meta")?;
         }
         Ok(())
     }
@@ -308,8 +307,9 @@ fn read_meta(path: &Path) -> Result<MetaFile, OpenError> {
     Meta::read(path).map_err(|error| unreadable(path, "meta", error))
 }
 
-fn meta_identity(path: &Path) -> io::Result<Identity> {
-    let metadata = fs::metadata(path.join("meta"))?;
+/// Returns the identity of a file that has its final length.
+fn whole(path: &Path, file: &str) -> io::Result<Identity> {
+    let metadata = fs::metadata(path.join(file))?;
     Ok(Identity::of(&metadata).with_length(metadata.len()))
 }
 

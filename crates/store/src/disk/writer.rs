@@ -108,7 +108,7 @@ impl<C: Clock> Writer<C> {
             return;
         }
         if self.log.is_some() {
-            self.status.saved_all();
+            self.status.has_saved_all.store(true, Ordering::Release);
             if let Err(error) = self.directory.close() {
                 tracing::warn!(%error, "cannot record the sizes of the files of counters");
             }

@@ -97,9 +97,8 @@ impl LocalTable {
             _ => 1 << (options.max_denials / WAYS / SHARDS).max(1).ilog2(),
         };
         let shard = |_| {
-            let (denials, hot_keys, leases) =
-                (Denials::new(sets), HotKeys::default(), HashMap::new());
-            Mutex::new(Shard { denials, hot_keys, leases })
+            let (hot_keys, leases) = Default::default();
+            Mutex::new(Shard { denials: Denials::new(sets), hot_keys, leases })
         };
         LocalTable {
             fingerprints: Fingerprints::new(),

@@ -19,10 +19,8 @@ impl<C: Clock> MemoryStore<C> {
         let counts = if self.packs(key.plan) {
             key.plan.inspect_packed(shard.copy::<Packed>(&fingerprint.print), now, spans)
         } else {
-            match shard.get::<Box<State>>(&fingerprint.print) {
-                Some(state) => key.plan.inspect(state, now, spans),
-                None => key.plan.inspect(&State::default(), now, spans),
-            }
+            let state = shard.get::<Box<State>>(&fingerprint.print).map(Box::as_ref);
+            key.plan.inspect(state.unwrap_or(&State::default()), now, spans)
         };
         KeyState { reservation, ..counts }
     }

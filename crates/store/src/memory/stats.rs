@@ -56,12 +56,11 @@ impl MemoryStats {
         sink.counter(RESERVATIONS_EVICTED, self.reservations_evicted);
         sink.counter(RESERVATIONS_UNRECORDED, self.reservations_unrecorded);
         sink.family(EVICTIONS);
-        for (state, count) in
-            [("expired", self.evicted.expired), ("below_limit", self.evicted.live)]
-        {
+        let Evicted { expired, live, full } = self.evicted;
+        for (state, count) in [("expired", expired), ("below_limit", live)] {
             sink.sample(&[("state", state)], SampleValue::Counter(count));
         }
-        sink.counter(EVICTIONS_AT_LIMIT, self.evicted.full);
+        sink.counter(EVICTIONS_AT_LIMIT, full);
         sink.counter(EXPIRED_KEYS, self.swept);
     }
 }
