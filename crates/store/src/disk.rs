@@ -31,9 +31,9 @@ mod writer;
 
 use std::fmt;
 use std::future::Future;
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
@@ -42,20 +42,22 @@ use tokio::time::timeout;
 
 use self::copy::Copier;
 use self::directory::Directory;
+pub use self::directory::OpenError;
 /// What reads and writes files, for fuzzing.
 #[cfg(feature = "testsuite")]
 pub use self::frame::{Frame, FrameBuilder, FrameKind, FrameReader, MAX_FRAME_BYTES, Seal};
 use self::schedule::{Commands, Finish, Schedule};
 use self::status::Status;
-use self::writer::Writer;
-use super::memory::MemoryStore;
-use super::memory::saving::shard_bits;
-use super::{Answers, Batch, StateKey, States, Store, StoreError};
+use self::writer::{THREAD, Writer};
+use crate::charge::{Answers, Batch};
+use crate::error::StoreError;
+use crate::memory::MemoryStore;
+use crate::memory::saving::shard_bits;
+use crate::states::{StateKey, States};
+use crate::store::Store;
 use weir_common::clock::Clock;
 use weir_common::threads::Failures;
 use weir_limit::{KeyState, Micros};
-
-const THREAD: &str = "weir-disk";
 
 /// How often a directory that is mostly obsolete is compacted, however little was written.
 const COMPACT_INTERVAL: Duration = Duration::from_secs(600);
@@ -72,56 +74,6 @@ pub struct Options {
     pub sync: Duration,
     /// The maximum number of keys. A directory that was made for far fewer is rejected.
     pub max_keys: usize,
-}
-
-/// Why a directory is not used. The messages follow the name of the setting.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The system does not allow it.
-    #[error("store.disk.path is {0:?}: {1}")]
-    Io(PathBuf, io::Error),
-    /// Another process has it.
-    #[error(
-        "store.disk.path is {0:?}, which another process uses: give each process its own directory"
-    )]
-    InUse(PathBuf),
-    /// Another version of weir wrote it.
-    #[error(
-        "store.disk.path is {path:?}, which has format {version}, and this version of weir knows \
-         format {known}: use the version that wrote it, or name an empty directory"
-    )]
-    Version {
-        /// The directory.
-        path: PathBuf,
-        /// Its format.
-        version: u32,
-        /// The format that this version knows.
-        known: u32,
-    },
-    /// A file of it cannot be read.
-    #[error(
-        "store.disk.path is {path:?}, and {file} in it cannot be read: {error}: repair that, \
-         or remove the file to lose what was counted in it"
-    )]
-    Unreadable {
-        /// The directory.
-        path: PathBuf,
-        /// The name of the file in it.
-        file: String,
-        /// Why not.
-        error: io::Error,
-    },
-    /// It was made for far fewer keys.
-    #[error(
-        "store.disk.path is {path:?}, which was made for fewer keys: set store.memory.max_keys to \
-         at most {max_keys}, or name an empty directory"
-    )]
-    TooManyKeys {
-        /// The directory.
-        path: PathBuf,
-        /// The most keys that it can be used for.
-        max_keys: usize,
-    },
 }
 
 /// Keeps states in memory, and on disk what they were at the last sync.
@@ -156,11 +108,8 @@ impl<C: Clock> DiskStore<C> {
         options: Options,
         failures: &Failures,
     ) -> Result<DiskStore<C>, OpenError> {
-        let schedule = Schedule {
-            sync: options.sync,
-            compact: COMPACT_INTERVAL,
-            min_obsolete_bytes: MIN_OBSOLETE_BYTES,
-        };
+        let (sync, compact) = (options.sync, COMPACT_INTERVAL);
+        let schedule = Schedule { sync, compact, min_obsolete_bytes: MIN_OBSOLETE_BYTES };
         DiskStore::open_with(clock, options, schedule, failures.clone())
     }
 
@@ -221,7 +170,7 @@ struct Unsaved(Arc<Status>);
 
 impl Drop for Unsaved {
     fn drop(&mut self) {
-        if self.0.is_loaded() && !self.0.has_saved_all() {
+        if self.0.is_loaded() && !self.0.has_saved_all.load(Ordering::Acquire) {
             tracing::error!(
                 sync_age_ms = self.0.sync_age().as_millis(),
                 "not all counters are saved: a restart loses the latest hits"

@@ -13,9 +13,13 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use futures_util::FutureExt;
 
-use super::memory::MemoryStore;
-use super::{Answer, Answers, Batch, OnStoreFailure, StateKey, States, Store, StoreError};
+use crate::charge::{Answer, Answers, Batch};
+use crate::error::StoreError;
+use crate::memory::MemoryStore;
+use crate::states::{StateKey, States};
+use crate::store::Store;
 use weir_common::clock::{Clock, Monotonic};
+use weir_common::failure::OnStoreFailure;
 use weir_common::throttle::Throttle;
 use weir_limit::{KeyState, Micros, Plan, SECOND};
 

@@ -8,7 +8,7 @@
 
 use std::fmt::Write;
 
-use super::Key;
+use crate::charge::Key;
 use weir_common::value;
 use weir_limit::Plan;
 

@@ -1,6 +1,6 @@
 //! Answers without a round trip: denials that are known to hold, and hits that are charged before they are asked for.
 
-mod charge;
+pub(crate) mod charge;
 mod denials;
 mod hot_keys;
 mod lease;
@@ -20,8 +20,12 @@ use tokio::time::{Instant, timeout};
 
 pub use self::charge::LeaseCharge;
 use self::lease::DueCharges;
+pub use self::table::LocalOptions;
 use self::table::{LocalTable, Sent, Unserved, Waits};
-use super::{Answer, Answers, Batch, Charge, StateKey, States, Store, StoreError};
+use crate::charge::{Answer, Answers, Batch, Charge};
+use crate::error::StoreError;
+use crate::states::{StateKey, States};
+use crate::store::Store;
 use weir_common::clock::Monotonic;
 use weir_limit::{Decision, KeyState, LeasedHits, Micros};
 
@@ -90,17 +94,6 @@ use weir_limit::{Decision, KeyState, LeasedHits, Micros};
 pub struct Local<S> {
     inner: S,
     table: Arc<LocalTable>,
-}
-
-/// What is answered without the inner store. By default nothing is.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct LocalOptions {
-    /// How long denials are repeated at most; zero: never.
-    pub deny_locally_for: Duration,
-    /// The denials that are kept, rounded down to a power of two, but at least 512.
-    pub max_denials: usize,
-    /// How long hits are leased; zero: never.
-    pub leases_for: Duration,
 }
 
 impl<S: Store> Local<S> {

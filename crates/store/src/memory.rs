@@ -7,6 +7,8 @@ mod reservations;
 pub(super) mod saving;
 mod shard;
 mod states;
+mod stats;
+mod sweep;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -14,18 +16,18 @@ mod together;
 
 use std::fmt;
 use std::future::{Future, Pending};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
 use parking_lot::Mutex;
 
-pub use self::shard::Evicted;
-use self::{
-    fingerprint::{Fingerprint, Fingerprints, Print},
-    reservations::Reservations,
-    shard::Shard,
-    table::Now,
-};
-use super::{Answers, Batch, Charge, Store};
+use self::fingerprint::{Fingerprint, Fingerprints, Print};
+use self::reservations::Reservations;
+use self::shard::Shard;
+pub use self::stats::{Evicted, MemoryStats};
+use self::sweep::{Aligned, sweep_next};
+use self::table::Now;
+use crate::charge::{Answers, Batch, Charge};
+use crate::store::Store;
 use weir_common::clock::Clock;
 use weir_limit::{Decision, Micros, Op, Packed, Plan, Reservation, SECOND, State};
 
@@ -34,9 +36,6 @@ const EXPIRY_BEHIND: Micros = (1 << 31) * SECOND;
 
 /// How many keys there may be for each open reservation.
 const KEYS_PER_RESERVATION: usize = 8;
-
-/// How many buckets of a table are swept under one lock.
-const SWEEP_STRIDE: usize = 1024;
 
 /// Keeps states in the memory of this process; they are lost when it ends.
 ///
@@ -75,39 +74,6 @@ pub struct MemoryStore<C> {
     next_swept: AtomicUsize,
     #[cfg(test)]
     boxes: bool,
-}
-
-/// Starts a cache line, so that neighbours do not slow each other down.
-#[repr(align(64))]
-struct Aligned<T>(Mutex<T>);
-
-trait Sweep {
-    /// Returns the buckets of the largest table.
-    fn buckets(&self) -> usize;
-
-    fn sweep(&mut self, buckets: usize, now: Now);
-
-    /// Shrinks tables that have become too large. Returns what to free after the lock is released.
-    fn shrink(&mut self) -> impl Sized + use<Self>;
-}
-
-/// The size of a memory store, and counts since it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemoryStats {
-    /// Keys held now, including expired ones that are not swept yet.
-    pub keys: usize,
-    /// Bytes allocated now for slots of keys and reservations, without states on the heap.
-    pub table_bytes: usize,
-    /// Reservations held now, including lapsed ones that are not swept yet.
-    pub reservations: usize,
-    /// Reservations evicted to make room before they lapsed.
-    pub reservations_evicted: u64,
-    /// Reservations not kept, because their key had a sixteenth of a full table.
-    pub reservations_unrecorded: u64,
-    /// Keys evicted to make room.
-    pub evicted: Evicted,
-    /// Expired keys removed by sweeping.
-    pub swept: u64,
 }
 
 impl<C: Clock> MemoryStore<C> {
@@ -191,20 +157,6 @@ impl<C: Clock> MemoryStore<C> {
     }
 }
 
-fn sweep_next<T: Sweep>(shards: &[Aligned<T>], next: &AtomicUsize, count: usize, now: Now) {
-    for _ in 0..count {
-        let next = next.fetch_add(1, Ordering::Relaxed) % shards.len();
-        let Aligned(shard) = &shards[next];
-        // A stride stops at the end of a table, so a round that starts midway takes one more.
-        let strides = shard.lock().buckets() / SWEEP_STRIDE + 2;
-        for _ in 0..strides {
-            shard.lock().sweep(SWEEP_STRIDE, now);
-        }
-        let unused = shard.lock().shrink();
-        drop(unused);
-    }
-}
-
 impl<C> MemoryStore<C> {
     /// The largest number of keys.
     pub fn max_keys(&self) -> usize {
@@ -220,13 +172,7 @@ impl<C> MemoryStore<C> {
     pub fn stats(&self) -> MemoryStats {
         let mut stats = MemoryStats::default();
         for Aligned(shard) in &self.shards {
-            let shard = shard.lock();
-            stats.keys += shard.keys();
-            stats.table_bytes += shard.bytes();
-            stats.swept += shard.swept();
-            stats.evicted.expired += shard.evicted.expired;
-            stats.evicted.live += shard.evicted.live;
-            stats.evicted.full += shard.evicted.full;
+            shard.lock().add_stats(&mut stats);
         }
         self.reservations.add_stats(&mut stats);
         stats

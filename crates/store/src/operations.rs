@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use super::shared::ReplicaTexts;
-use super::{SharedTable, StoreError};
+use crate::error::StoreError;
+use crate::shared::{ReplicaTexts, SharedTable};
 use weir_common::metrics::MetricSink;
 
 /// What the status page shows of a store.

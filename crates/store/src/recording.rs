@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::charge::{Answers, Batch};
 use crate::memory::{MemoryStats, MemoryStore};
-use crate::{Answers, Batch, Store};
+use crate::store::Store;
 use weir_common::clock::ManualClock;
 use weir_limit::{Op, ReservationOp};
 

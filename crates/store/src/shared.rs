@@ -6,7 +6,7 @@ use std::fmt::Debug;
 
 use futures_util::future::BoxFuture;
 
-use super::StoreError;
+use crate::error::StoreError;
 use weir_limit::Micros;
 
 /// Why the table cannot be used.

@@ -4,7 +4,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Charge, Key, Role, Store, StoreError};
+use crate::charge::{Charge, Key, Role};
+use crate::error::StoreError;
+use crate::store::Store;
 use weir_limit::{KeyState, Micros, Op, Plan};
 
 /// A key and its plan, as in a [`Charge`] of it.

@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::{Answers, Batch, Charge, StateKey, States, Store, StoreError};
+use crate::charge::{Answers, Batch, Charge};
+use crate::error::StoreError;
+use crate::states::{StateKey, States};
+use crate::store::Store;
 use weir_limit::{KeyState, Micros};
 
 /// Fails chosen charges and forwards the others; counts both.

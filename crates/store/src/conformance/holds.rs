@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::charge;
-use crate::{Charge, Key, Role, Store};
+use super::charges::charge;
+use crate::charge::{Charge, Key, Role};
+use crate::store::Store;
 use weir_common::clock::ManualClock;
 use weir_limit::{Algorithm, Concurrency, Decision, Limit, Op, Plan, SECOND};
 

@@ -11,8 +11,10 @@ use std::task::Poll;
 use proptest::prelude::*;
 
 use self::plans::{PLANS, plans};
-use super::{charge, try_read};
-use crate::{Charge, Key, Role, States, Store};
+use super::charges::{charge, try_read};
+use crate::charge::{Charge, Key, Role};
+use crate::states::States;
+use crate::store::Store;
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{Decision, Micros, Op, Plan, SECOND, State, Undo, UpTo};
 

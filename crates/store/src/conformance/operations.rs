@@ -7,8 +7,9 @@ use std::thread;
 
 use futures_util::future::join_all;
 
-use super::{charge, hourly, plan};
-use crate::{Charge, Key, Role, Store};
+use super::charges::{charge, hourly, plan};
+use crate::charge::{Charge, Key, Role};
+use crate::store::Store;
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{
     Algorithm, Decision, Gcra, Limit, Micros, Op, Plan, SECOND, State, TokenBucket, Undo, Unit,

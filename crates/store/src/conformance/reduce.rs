@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 pub(crate) use self::model::{Model, Schedule, schedules};
-use super::charge;
-use crate::{Charge, Key, Role, Store};
+use super::charges::charge;
+use crate::charge::{Charge, Key, Role};
+use crate::store::Store;
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{Op, Plan};
 

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use super::take;
-use crate::{Charge, Key, Role, Store};
+use super::charges::{charge, take};
+use crate::charge::{Charge, Key, Role};
+use crate::store::Store;
 use weir_common::clock::ManualClock;
 use weir_limit::{Algorithm, Gcra, Limit, Micros, Numbers, Op, Plan, SECOND, TokenBucket, Unit};
 
@@ -98,7 +99,7 @@ pub async fn refunds_lower_what_is_beyond_the_top(store: &impl Store) {
             let key = Key { domain: "beyond", entries: &entries };
             let op = Op::Refund(hits);
             let one = Charge { key, plan, op, hold: None, role: Role::Enforced };
-            super::charge(store, &[one], false).await
+            charge(store, &[one], false).await
         };
         assert!(take(store, "beyond", &value, large, 50).await.allowed);
         back(zero, 7).await;

@@ -1,5 +1,6 @@
 //! Reservations: hits that are reserved under an id, and settled.
 
+mod charges;
 mod ledger;
 mod racing;
 mod random;
@@ -7,14 +8,18 @@ mod resets;
 
 use std::sync::Arc;
 
-pub use self::racing::reserves_at_most_n_of_racing;
-use super::{BUDGET, charge, plan, take};
-use crate::{Charge, Entry, Key, Role, StateKey, States, Store};
-use weir_common::clock::{Clock, ManualClock};
-use weir_limit::{
-    Algorithm, Decision, FixedWindow, Limit, Op, Plan, ReservationOp, ReservationResult, Reserve,
-    SECOND, Unit,
+use self::charges::{
+    cancel, charge_of, counted, counted_together, days, make, make_together, of, reserve, settle,
+    settle_or_reserve, used,
 };
+pub use self::racing::reserves_at_most_n_of_racing;
+use super::charges::{BUDGET, charge, plan};
+use crate::charge::Key;
+use crate::states::{StateKey, States};
+use crate::store::Store;
+use weir_common::clock::{Clock, ManualClock};
+use weir_common::entry::Entry;
+use weir_limit::{Algorithm, FixedWindow, Limit, Op, Plan, ReservationResult, SECOND, Unit};
 
 /// The steps of a random schedule for each plan.
 const STEPS: usize = 120;
@@ -51,76 +56,6 @@ pub async fn conforms_at_length(store: &impl States, clock: &ManualClock) {
     random::agrees(store, clock, ("long", LONG_STEPS), false, async |_| None).await;
     let used = async |key: StateKey<'_>| Some(used(store, key).await);
     random::agrees(store, clock, ("long-read", LONG_STEPS), true, used).await;
-}
-
-fn of(n: u32, algorithm: Algorithm) -> Limit {
-    let lone = Limit::fixed_window(n, Unit::Minute, 1).expect("a period");
-    Limit { algorithm, charge_denied: false, ..lone }
-}
-
-/// Returns plans of one window of a day, and of one and another limit: states of both forms.
-fn days(n: u32) -> [Arc<Plan>; 2] {
-    let day = Limit { charge_denied: false, ..Limit::fixed_window(n, Unit::Day, 1).unwrap() };
-    let year = Limit { charge_denied: false, ..Limit::fixed_window(9_999, Unit::Year, 1).unwrap() };
-    [vec![day.clone()], vec![day, year]].map(|limits| Arc::new(Plan::new(limits)))
-}
-
-fn reserve(least: u32, most: u32) -> Op {
-    Op::Reservation(ReservationOp::Reserve(Reserve { least, most, timeout: 3_600 }))
-}
-
-fn settle_or_reserve(hits: u32, most: u32) -> Op {
-    let reserve = Reserve { least: 1, most, timeout: 3_600 };
-    Op::Reservation(ReservationOp::SettleOrReserve(hits, reserve))
-}
-
-fn settle(used: u32) -> Op {
-    Op::Reservation(ReservationOp::Settle(used))
-}
-
-fn cancel(hits: u32) -> Op {
-    Op::Reservation(ReservationOp::Cancel(hits))
-}
-
-/// Returns a charge of a key, for what an id has reserved.
-fn charge_of<'a>(entries: &'a [Entry<'a>], plan: &'a Arc<Plan>, op: Op, id: &'a str) -> Charge<'a> {
-    let hold = matches!(op, Op::Reservation(_)).then_some(id);
-    let key = Key { domain: "reservations", entries };
-    Charge { key, plan, op, hold, role: Role::Enforced }
-}
-
-/// Makes one operation.
-async fn make(store: &impl Store, value: &str, plan: &Arc<Plan>, op: Op, id: &str) -> Decision {
-    let entries = [("key", value)];
-    charge(store, &[charge_of(&entries, plan, op, id)], false).await.swap_remove(0)
-}
-
-/// Makes one operation in a domain with `charge: together`.
-async fn make_together(
-    store: &impl Store,
-    value: &str,
-    plan: &Arc<Plan>,
-    op: Op,
-    id: &str,
-) -> Decision {
-    let entries = [("key", value)];
-    charge(store, &[charge_of(&entries, plan, op, id)], true).await.swap_remove(0)
-}
-
-/// Returns the hits that the first limit of a key of such a domain has counted.
-async fn counted_together(store: &impl Store, value: &str, plan: &Arc<Plan>) -> u64 {
-    make_together(store, value, plan, Op::Take(0), "").await.used_before
-}
-
-/// Returns the hits that the first limit of a key has counted.
-async fn counted(store: &impl Store, value: &str, plan: &Arc<Plan>) -> u64 {
-    take(store, "reservations", value, plan, 0).await.used_before
-}
-
-/// Returns the hits that the limits of a key have counted.
-async fn used(store: &impl States, key: StateKey<'_>) -> Vec<u64> {
-    let read = store.read(key, &[], BUDGET).await.expect("a state");
-    read.limits.iter().map(|limit| limit.used).collect()
 }
 
 /// Each id of each key and plan has its own reservation, whatever the bytes of its name.

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{charge, reservations, try_read, try_reset};
-use crate::{Charge, Key, Role, States};
+use super::charges::{charge, plan, try_read, try_reset};
+use super::reservations;
+use crate::charge::{Charge, Key, Role};
+use crate::states::States;
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{
     Algorithm, BucketedWindow, Calendar, Concurrency, CountError, FixedWindow, Gcra, KeyState,
@@ -146,7 +148,7 @@ pub async fn reading_changes_nothing(store: &impl States, clock: &ManualClock) {
 
 /// A key that is reset counts from zero; keys beside it, and its counts of another shape, stay.
 pub async fn a_reset_key_starts_over_and_no_other(store: &impl States) {
-    let other = super::plan(9, Unit::Year);
+    let other = plan(9, Unit::Year);
     for (i, plan) in plans().iter().enumerate() {
         let (value, beside) = (i.to_string(), format!("{i}_"));
         let entries = [[("key", value.as_str())], [("key", beside.as_str())]];
@@ -238,7 +240,7 @@ pub async fn counts_over_spans(store: &impl States, clock: &ManualClock) {
         assert_eq!(counts(plan, &[span]).await, Err(CountError::TooLong { span, longest }));
         assert_eq!(counts(plan, &[0]).await, Err(CountError::Zero));
     }
-    let lone = super::plan(5, Unit::Hour);
+    let lone = plan(5, Unit::Hour);
     let read = try_read(store, key(&lone), &lone, &[1]).await.unwrap();
     assert_eq!(read.counts, [Err(CountError::NoTimes("fixed_window".to_owned()))]);
 }

@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
-use crate::{RowChange, SharedTable, TableError, TableRow, TableVersion, TableWritten};
+use crate::shared::{RowChange, SharedTable, TableError, TableRow, TableVersion, TableWritten};
 use weir_limit::{Micros, SECOND};
 
 /// The rows of a [`FakeTable`] that are written at once, as by one call of a server.

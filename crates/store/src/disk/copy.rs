@@ -3,6 +3,7 @@
 use std::io;
 use std::slice;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::record;
 use super::record_file::RecordFile;
@@ -20,6 +21,10 @@ const SLICE_BYTES: usize = 64 << 10;
 
 /// How often a copy in parts is tried before a log is copied as a whole.
 const MAX_TRIES: usize = 4;
+
+/// The time between two parts of a long log. Without it, requests would find the shard locked most of the time, and a
+/// thread that sleeps until it is unlocked wakes up late on a busy machine.
+const PART_PAUSE: Duration = Duration::from_micros(50);
 
 /// Copies slots in slices, each under the lock of its shard, and writes them after that. Rests between slices.
 #[derive(Debug)]
@@ -184,7 +189,7 @@ impl<C: Clock> Copier<C> {
     fn copy_rest(&mut self, shard: usize, print: &Print, log: &mut LogCopy) -> bool {
         loop {
             log.prepare();
-            self.commands.pause();
+            self.commands.wait(PART_PAUSE);
             match self.memory.read_boxed(shard, print, |state| log.copy_next(state.log())) {
                 Some(NextPart::More) => {}
                 Some(NextPart::None) => return true,
@@ -195,8 +200,6 @@ impl<C: Clock> Copier<C> {
 }
 
 fn has_long_log(slot: &Option<SavedSlot<SavedValue<&State>>>) -> bool {
-    match slot {
-        Some(SavedSlot { value: SavedValue::Boxed(state), .. }) => LogCopy::is_long(state.log()),
-        _ => false,
-    }
+    let state = slot.as_ref().map(|slot| &slot.value);
+    matches!(state, Some(SavedValue::Boxed(state)) if LogCopy::is_long(state.log()))
 }

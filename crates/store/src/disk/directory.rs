@@ -6,7 +6,6 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use super::OpenError;
 use super::closed;
 use super::file_id::{FileId, FileKind, Identity};
 use super::frame::Seal;
@@ -18,6 +17,56 @@ const MAX_SHARD_GROWTH_BITS: u8 = 3;
 
 /// The greatest number of a file at the start: from there, more than can ever be needed follow.
 const MAX_NUMBER: u64 = u64::MAX / 2;
+
+/// Why a directory is not used. The messages follow the name of the setting.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The system does not allow it.
+    #[error("store.disk.path is {0:?}: {1}")]
+    Io(PathBuf, io::Error),
+    /// Another process has it.
+    #[error(
+        "store.disk.path is {0:?}, which another process uses: give each process its own directory"
+    )]
+    InUse(PathBuf),
+    /// Another version of weir wrote it.
+    #[error(
+        "store.disk.path is {path:?}, which has format {version}, and this version of weir knows \
+         format {known}: use the version that wrote it, or name an empty directory"
+    )]
+    Version {
+        /// The directory.
+        path: PathBuf,
+        /// Its format.
+        version: u32,
+        /// The format that this version knows.
+        known: u32,
+    },
+    /// A file of it cannot be read.
+    #[error(
+        "store.disk.path is {path:?}, and {file} in it cannot be read: {error}: repair that, \
+         or remove the file to lose what was counted in it"
+    )]
+    Unreadable {
+        /// The directory.
+        path: PathBuf,
+        /// The name of the file in it.
+        file: String,
+        /// Why not.
+        error: io::Error,
+    },
+    /// It was made for far fewer keys.
+    #[error(
+        "store.disk.path is {path:?}, which was made for fewer keys: set store.memory.max_keys to \
+         at most {max_keys}, or name an empty directory"
+    )]
+    TooManyKeys {
+        /// The directory.
+        path: PathBuf,
+        /// The most keys that it can be used for.
+        max_keys: usize,
+    },
+}
 
 /// A directory that no other process uses.
 #[derive(Debug)]
@@ -71,7 +120,7 @@ impl Directory {
         if read != MetaFile::Valid(meta) {
             meta.write(path).map_err(failed)?;
         }
-        let meta_identity = meta_identity(path).map_err(failed)?;
+        let meta_identity = whole(path, "meta").map_err(failed)?;
         let (path, kept) = (path.to_owned(), BTreeMap::new());
         Ok(Directory { path, meta, lost_meta, opened, lock, meta_identity, kept })
     }
@@ -91,7 +140,7 @@ impl Directory {
             MetaFile::Version(version) => return Err(unknown(path, version)),
             _ => self.meta.write(path).map_err(failed)?,
         }
-        self.meta_identity = meta_identity(path).map_err(failed)?;
+        self.meta_identity = whole(path, "meta").map_err(failed)?;
         let last = files_in(path).map_err(failed)?.last().map_or(0, |file| file.number);
         match last {
             0..=MAX_NUMBER => Ok(last),
@@ -125,8 +174,7 @@ impl Directory {
     /// Records that the files that were loaded are whole.
     pub fn keep_loaded(&mut self) -> io::Result<()> {
         for file in self.files()? {
-            let metadata = fs::metadata(self.path.join(file.name()))?;
-            let identity = Identity::of(&metadata).with_length(metadata.len());
+            let identity = whole(&self.path, &file.name())?;
             self.kept.entry(file).or_insert(identity);
         }
         Ok(())
@@ -142,7 +190,7 @@ impl Directory {
             let meta = Meta { has_logs: true, ..self.meta };
             meta.write(&self.path)?;
             self.meta = meta;
-            self.meta_identity = meta_identity(&self.path)?;
+            self.meta_identity = whole(&self.path, "meta")?;
         }
         Ok(())
     }
@@ -259,8 +307,9 @@ fn read_meta(path: &Path) -> Result<MetaFile, OpenError> {
     Meta::read(path).map_err(|error| unreadable(path, "meta", error))
 }
 
-fn meta_identity(path: &Path) -> io::Result<Identity> {
-    let metadata = fs::metadata(path.join("meta"))?;
+/// Returns the identity of a file that has its final length.
+fn whole(path: &Path, file: &str) -> io::Result<Identity> {
+    let metadata = fs::metadata(path.join(file))?;
     Ok(Identity::of(&metadata).with_length(metadata.len()))
 }
 

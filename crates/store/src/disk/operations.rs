@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 
 use super::DiskStore;
 use super::recovery::Recovery;
-use crate::{BackendStatus, Operations, SavedStatus, StoreStatus};
+use crate::operations::{BackendStatus, Operations, SavedStatus, StoreStatus};
 use weir_common::clock::Clock;
 use weir_common::metric_families;
 use weir_common::metrics::{MetricSink, SampleValue};

@@ -168,12 +168,7 @@ pub fn read(bytes: &mut &[u8]) -> Option<Record> {
     }
     let shard = u16::from_le_bytes(take(bytes)?);
     let print: Print = take(bytes)?;
-    let fill = match kind >> 4 {
-        0 => Fill::Low,
-        1 => Fill::High,
-        2 => Fill::Full,
-        _ => return None,
-    };
+    let fill = *[Fill::Low, Fill::High, Fill::Full].get(usize::from(kind >> 4))?;
     let kind = kind & 0xf;
     if kind == REMOVED {
         return Some(Record::Removed(shard, print));

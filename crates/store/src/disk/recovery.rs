@@ -8,9 +8,8 @@
 use std::collections::HashSet;
 use std::io;
 
-use super::OpenError;
 use super::closed;
-use super::directory::Directory;
+use super::directory::{Directory, OpenError};
 use super::file_id::{FileId, FileKind};
 use super::frame::{Damage, Frame, FrameKind, FrameReader};
 use super::record::{self, Record};

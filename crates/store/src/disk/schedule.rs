@@ -49,10 +49,6 @@ impl Retry {
 const WORK: Duration = Duration::from_micros(50);
 const REST: Duration = Duration::from_micros(200);
 
-/// The time between two parts of a long log. Without it, requests would find the shard locked most of the time, and a
-/// thread that sleeps until it is unlocked wakes up late on a busy machine.
-const PART_PAUSE: Duration = Duration::from_micros(50);
-
 /// The command to save all changes and end; sends when that is done.
 pub type Finish = oneshot::Sender<()>;
 
@@ -101,9 +97,5 @@ impl Commands {
             self.wait(REST);
             self.rested = Instant::now();
         }
-    }
-
-    pub fn pause(&mut self) {
-        self.wait(PART_PAUSE);
     }
 }

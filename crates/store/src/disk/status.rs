@@ -23,7 +23,7 @@ pub struct Status {
     loaded: OnceLock<(Recovery, Duration)>,
     loading: watch::Sender<Loading>,
     /// Whether the thread has ended as it was asked to.
-    has_saved_all: AtomicBool,
+    pub has_saved_all: AtomicBool,
     /// All changes until then are on disk; none while loading.
     synced: Mutex<Option<Instant>>,
     pub snapshot_bytes: AtomicU64,
@@ -58,14 +58,6 @@ impl Status {
 
     pub fn not_loaded(&self, error: String) {
         self.loading.send_replace(Loading::Failed(error));
-    }
-
-    pub fn saved_all(&self) {
-        self.has_saved_all.store(true, Ordering::Release);
-    }
-
-    pub fn has_saved_all(&self) -> bool {
-        self.has_saved_all.load(Ordering::Acquire)
     }
 
     pub async fn wait_until_loaded(&self) {

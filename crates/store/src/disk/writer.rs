@@ -15,14 +15,13 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::copy::Copier;
-use super::directory::Directory;
+use super::directory::{Directory, OpenError};
 use super::file_id::FileId;
 use super::record::RECORD_BYTES;
 use super::record_file::RecordFile;
 use super::recovery::{self, Recovery};
 use super::schedule::{Next, Retry, Schedule};
 use super::status::Status;
-use super::{OpenError, THREAD};
 use crate::memory::MemoryStore;
 use crate::memory::changes::Changed;
 use weir_common::clock::Clock;
@@ -30,6 +29,8 @@ use weir_common::threads::Failures;
 use weir_common::throttle::Throttle;
 
 mod snapshot;
+
+pub(super) const THREAD: &str = "weir-disk";
 
 /// Logs are not compacted below this size.
 const MIN_LOG_BYTES: u64 = 64 << 20;
@@ -107,7 +108,7 @@ impl<C: Clock> Writer<C> {
             return;
         }
         if self.log.is_some() {
-            self.status.saved_all();
+            self.status.has_saved_all.store(true, Ordering::Release);
             if let Err(error) = self.directory.close() {
                 tracing::warn!(%error, "cannot record the sizes of the files of counters");
             }

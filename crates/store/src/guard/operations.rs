@@ -1,8 +1,10 @@
 //! Readiness under a policy, and metrics.
 
 use super::Guard;
-use crate::{BackendStatus, FailureStatus, OnStoreFailure, Operations, StoreError, StoreStatus};
+use crate::error::StoreError;
+use crate::operations::{BackendStatus, FailureStatus, Operations, StoreStatus};
 use weir_common::clock::{Clock, Monotonic};
+use weir_common::failure::OnStoreFailure;
 use weir_common::metric_families;
 use weir_common::metrics::{MetricSink, SampleValue};
 

@@ -6,9 +6,12 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::Guard;
+use crate::charge::{Answer, Answers, Batch, Charge, Role};
+use crate::error::StoreError;
 use crate::memory::MemoryStore;
-use crate::{Answer, Answers, Batch, Charge, OnStoreFailure, Role, Store, StoreError};
+use crate::store::Store;
 use weir_common::clock::{Clock, Monotonic};
+use weir_common::failure::OnStoreFailure;
 use weir_limit::{Decision, Micros, Op, Plan, SECOND, Source};
 
 /// The wait in denials by the policy `deny`.

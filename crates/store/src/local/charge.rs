@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::lease::{DueCharge, LeaseOp, StoreTime};
 use super::table::LocalTable;
-use crate::Charge;
+use crate::charge::Charge;
 use weir_limit::{Micros, Op, Plan, State, Undo, UpTo};
 
 /// Of what is left of the limits, at most one part of this number is leased.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::Charge;
+use crate::charge::Charge;
 use crate::memory::fingerprint::Fingerprint;
 use weir_limit::{Decision, Micros, Plan, Source};
 
@@ -158,14 +158,9 @@ impl Set {
 
     /// Returns a free slot, else that of the denial that ends soonest.
     fn slot_to_fill(&mut self) -> &mut Option<Denial> {
-        let mut soonest = 0;
-        for (i, denial) in self.denials.iter().enumerate() {
-            // `None` is less than any `Some`.
-            let until = |slot: &Option<Denial>| slot.as_ref().map(|denial| denial.until);
-            if until(denial) < until(&self.denials[soonest]) {
-                soonest = i;
-            }
-        }
+        // `None` is less than any `Some`.
+        let until = |slot: &usize| self.denials[*slot].as_ref().map(|denial| denial.until);
+        let soonest = (0..WAYS).min_by_key(until).unwrap_or_default();
         &mut self.denials[soonest]
     }
 }

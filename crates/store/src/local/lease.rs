@@ -9,8 +9,9 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use super::hot_keys::{Admitted, HOT, Recent};
+use crate::charge::{Charge, Key, Role};
 use crate::memory::fingerprint::Fingerprint;
-use crate::{Charge, Entry, Key, Role};
+use weir_common::entry::Entry;
 use weir_limit::{Decision, Limit, LimitState, Micros, Op, Plan, Source, State, Undo};
 
 /// By how much a clock may run faster than the store's: one in this number.
@@ -262,16 +263,10 @@ impl LeasedKey {
         let texts = charge.key.entries.iter().map(|(name, value)| name.len() + value.len() + 32);
         let state_bytes = |limit: &Limit| size_of::<LimitState>() + limit.algorithm.state_bytes();
         let states = charge.plan.limits().iter().map(state_bytes);
-        LeasedKey {
-            domain: charge.key.domain.into(),
-            entries: charge.key.entries.iter().map(own).collect(),
-            role: charge.role,
-            bucket,
-            bytes: LEASE_BYTES
-                + charge.key.domain.len()
-                + texts.sum::<usize>()
-                + states.sum::<usize>(),
-        }
+        let Key { domain, entries } = charge.key;
+        let bytes = LEASE_BYTES + domain.len() + texts.sum::<usize>() + states.sum::<usize>();
+        let entries = entries.iter().map(own).collect();
+        LeasedKey { domain: domain.into(), entries, role: charge.role, bucket, bytes }
     }
 
     pub fn charge<T>(&self, plan: &Arc<Plan>, op: Op, then: impl FnOnce(&Charge<'_>) -> T) -> T {

@@ -8,8 +8,9 @@ use futures_util::future::{BoxFuture, join};
 use tokio::time::MissedTickBehavior;
 
 use super::Local;
-use super::table::SWEEP_INTERVAL;
-use crate::{Operations, Store};
+use super::table::leases::SWEEP_INTERVAL;
+use crate::operations::Operations;
+use crate::store::Store;
 use weir_common::metric_families;
 use weir_common::metrics::{MetricSink, SampleValue};
 

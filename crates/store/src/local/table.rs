@@ -1,6 +1,6 @@
 //! What is known here of keys: the hits that are leased of them, and their denials.
 
-mod leases;
+pub(super) mod leases;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,13 +14,11 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-pub(super) use self::leases::SWEEP_INTERVAL;
-use super::LocalOptions;
 use super::denials::{DenialTimes, Denials, WAYS};
 use super::hot_keys::{HotKeys, Recent};
 use super::lease::{DueCharges, Lease};
+use crate::charge::{Answer, Batch, Charge, plain_hits};
 use crate::memory::fingerprint::{Fingerprint, Fingerprints, Print};
-use crate::{Answer, Batch, Charge, plain_hits};
 use weir_common::clock::Monotonic;
 use weir_limit::{Decision, Micros, Source};
 
@@ -56,6 +54,17 @@ struct Shard {
     leases: HashMap<Print, Lease>,
 }
 
+/// What is answered without the inner store. By default nothing is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LocalOptions {
+    /// How long denials are repeated at most; zero: never.
+    pub deny_locally_for: Duration,
+    /// The denials that are kept, rounded down to a power of two, but at least 512.
+    pub max_denials: usize,
+    /// How long hits are leased; zero: never.
+    pub leases_for: Duration,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct LeaseCounts {
     pub grants: AtomicU64,
@@ -88,9 +97,8 @@ impl LocalTable {
             _ => 1 << (options.max_denials / WAYS / SHARDS).max(1).ilog2(),
         };
         let shard = |_| {
-            let (denials, hot_keys, leases) =
-                (Denials::new(sets), HotKeys::default(), HashMap::new());
-            Mutex::new(Shard { denials, hot_keys, leases })
+            let (hot_keys, leases) = Default::default();
+            Mutex::new(Shard { denials: Denials::new(sets), hot_keys, leases })
         };
         LocalTable {
             fingerprints: Fingerprints::new(),

@@ -1,7 +1,6 @@
 //! What is saved of a memory store, and the list of a shard's keys that changed since they were last saved.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -125,17 +124,10 @@ impl Changes {
             self.prints = Vec::new();
             return false;
         }
-        match self.reservations.entry(*key) {
-            Entry::Occupied(mut listed) => {
-                listed.get_mut().push(changed);
-                false
-            }
-            Entry::Vacant(none) => {
-                // Most keys have one: no room for more.
-                none.insert(vec![changed]);
-                true
-            }
-        }
+        // Most keys have one: no room for more.
+        let listed = self.reservations.entry(*key).or_insert_with(|| Vec::with_capacity(1));
+        listed.push(changed);
+        listed.len() == 1
     }
 
     pub fn take_reservations(&mut self, key: &Print) -> Vec<SavedReservation> {

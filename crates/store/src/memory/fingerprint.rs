@@ -10,7 +10,7 @@ use std::ops::Range;
 use siphasher::sip128::{Hash128, Hasher128, SipHasher13};
 use smallvec::SmallVec;
 
-use crate::Charge;
+use crate::charge::Charge;
 use weir_common::random::random_bytes;
 
 /// The part of a key's hash that its slot keeps. The first eight bytes place it in its table.

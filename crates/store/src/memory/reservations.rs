@@ -13,8 +13,9 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::changes::SavedReservation;
 use super::fingerprint::{self, Print, key_of};
+use super::stats::MemoryStats;
+use super::sweep::{Aligned, Sweep, sweep_next};
 use super::table::{Candidate, Now, Slot, Table};
-use super::{Aligned, MemoryStats, Sweep, sweep_next};
 use weir_limit::{Fill, Micros, Reservation, SECOND};
 
 /// How many slots are sampled for one to evict.

@@ -8,8 +8,9 @@ use parking_lot::{Mutex, MutexGuard};
 use super::changes::{Changed, NEVER, Room, SavedReservation, SavedSlot, SavedValue};
 use super::fingerprint::{self, Fingerprints, Print};
 use super::shard::{AnySlot, Shard};
+use super::sweep::Aligned;
 use super::table::Slot;
-use super::{Aligned, KEYS_PER_RESERVATION, MemoryStore};
+use super::{KEYS_PER_RESERVATION, MemoryStore};
 use weir_common::clock::Clock;
 use weir_limit::{Packed, SECOND, State};
 
@@ -101,14 +102,8 @@ impl<C: Clock> MemoryStore<C> {
             let reservations =
                 changes.map(|changes| changes.take_reservations(print)).unwrap_or_default();
             let slot = shard.slot(print).map(|slot| match slot {
-                AnySlot::Packed(slot) => {
-                    slot.unlist();
-                    self.saved(slot, SavedValue::Packed(slot.value))
-                }
-                AnySlot::Boxed(slot) => {
-                    slot.unlist();
-                    self.saved(slot, SavedValue::Boxed(&*slot.value))
-                }
+                AnySlot::Packed(slot) => self.saved(slot, |value| SavedValue::Packed(*value)),
+                AnySlot::Boxed(slot) => self.saved(slot, |value| SavedValue::Boxed(&**value)),
             });
             if !copy(print, slot, reservations) {
                 MutexGuard::unlock_fair(shard);
@@ -133,14 +128,15 @@ impl<C: Clock> MemoryStore<C> {
 
     fn saved<'s, V>(
         &self,
-        slot: &Slot<V>,
-        value: SavedValue<&'s State>,
+        slot: &'s mut Slot<V>,
+        value: impl FnOnce(&'s V) -> SavedValue<&'s State>,
     ) -> SavedSlot<SavedValue<&'s State>> {
+        slot.unlist();
         let expires = match slot.expires {
             u32::MAX => NEVER,
             seconds => self.start / SECOND + u64::from(seconds),
         };
-        SavedSlot { print: slot.print, fill: slot.fill(), expires, value }
+        SavedSlot { print: slot.print, fill: slot.fill(), expires, value: value(&slot.value) }
     }
 
     /// Inserts a slot as it was saved in place of the key's, which is no change. An expired one only removes the other.
@@ -155,9 +151,7 @@ impl<C: Clock> MemoryStore<C> {
             return;
         }
         match value {
-            SavedValue::Packed(packed) => {
-                shard.load(Slot::loaded(print, packed, fill, expires), now);
-            }
+            SavedValue::Packed(value) => shard.load(Slot::loaded(print, value, fill, expires), now),
             SavedValue::Boxed(state) => shard.load(Slot::loaded(print, state, fill, expires), now),
         }
     }

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{
-    Sweep,
-    changes::{Changes, Room, SavedReservation},
-    fingerprint::Print,
-    table::{Candidate, Now, Slot, Table},
-};
-use crate::Charge;
+use super::changes::{Changes, Room, SavedReservation};
+use super::fingerprint::Print;
+use super::stats::{Evicted, MemoryStats};
+use super::sweep::Sweep;
+use super::table::{Candidate, Now, Slot, Table};
+use crate::charge::Charge;
 use weir_limit::{ChargeOutcome, Decision, Fill, Op, Packed, State};
 
 /// How many slots are sampled for one to evict, and how many more of each table if all of those are at their limit.
@@ -46,17 +45,6 @@ pub(super) enum AnySlot<'s> {
     Boxed(&'s mut Slot<Box<State>>),
 }
 
-/// Keys evicted to make room for others.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Evicted {
-    /// Keys that had expired: nothing was lost.
-    pub expired: u64,
-    /// Keys below their limit.
-    pub live: u64,
-    /// Keys at or over their limit: blocked clients may be admitted again.
-    pub full: u64,
-}
-
 impl Sweep for Shard {
     fn buckets(&self) -> usize {
         self.packed.buckets().max(self.boxed.buckets())
@@ -78,7 +66,7 @@ pub(super) struct Shard {
     boxed: Table<Box<State>>,
     /// The number of keys that both tables may hold together; at least 1.
     cap: usize,
-    pub(super) evicted: Evicted,
+    evicted: Evicted,
     /// The keys to save; none if nothing is saved.
     pub(super) changes: Option<Changes>,
 }
@@ -93,16 +81,17 @@ impl Shard {
         Shard { changes: Some(Changes::new(cap, room)), ..Shard::new(cap) }
     }
 
-    pub(super) fn keys(&self) -> usize {
+    fn keys(&self) -> usize {
         self.packed.len() + self.boxed.len()
     }
 
-    pub(super) fn bytes(&self) -> usize {
-        self.packed.bytes() + self.boxed.bytes()
-    }
-
-    pub(super) fn swept(&self) -> u64 {
-        self.packed.swept + self.boxed.swept
+    pub(super) fn add_stats(&self, stats: &mut MemoryStats) {
+        stats.keys += self.keys();
+        stats.table_bytes += self.packed.bytes() + self.boxed.bytes();
+        stats.swept += self.packed.swept + self.boxed.swept;
+        stats.evicted.expired += self.evicted.expired;
+        stats.evicted.live += self.evicted.live;
+        stats.evicted.full += self.evicted.full;
     }
 
     pub(super) fn charge<V: SlotValue>(

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::MemoryStore;
-use crate::StoreError;
+use crate::error::StoreError;
 use crate::states::{StateKey, States};
 use weir_common::clock::Clock;
 use weir_limit::{KeyState, Micros, Packed, State};
@@ -19,10 +19,8 @@ impl<C: Clock> MemoryStore<C> {
         let counts = if self.packs(key.plan) {
             key.plan.inspect_packed(shard.copy::<Packed>(&fingerprint.print), now, spans)
         } else {
-            match shard.get::<Box<State>>(&fingerprint.print) {
-                Some(state) => key.plan.inspect(state, now, spans),
-                None => key.plan.inspect(&State::default(), now, spans),
-            }
+            let state = shard.get::<Box<State>>(&fingerprint.print).map(Box::as_ref);
+            key.plan.inspect(state.unwrap_or(&State::default()), now, spans)
         };
         KeyState { reservation, ..counts }
     }

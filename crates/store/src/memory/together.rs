@@ -9,13 +9,11 @@ use std::mem;
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
-use super::{
-    MemoryStore,
-    fingerprint::{Fingerprint, Print},
-    shard::{Shard, SlotValue},
-    table::Now,
-};
-use crate::{Answers, Batch, Charge};
+use super::MemoryStore;
+use super::fingerprint::{Fingerprint, Print};
+use super::shard::{Shard, SlotValue};
+use super::table::Now;
+use crate::charge::{Answers, Batch, Charge};
 use weir_limit::{
     ChargeOutcome, Op, Packed, Plan, Reservation, ReservationOp, ReservationResult, State,
 };

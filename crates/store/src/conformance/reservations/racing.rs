@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use super::{cancel, make, of, reserve, settle, used};
-use crate::{Key, StateKey, States};
+use super::charges::{cancel, make, of, reserve, settle, used};
+use crate::charge::Key;
+use crate::states::{StateKey, States};
 use weir_limit::{
     Algorithm, BucketedWindow, FixedWindow, Limit, Micros, Plan, ReservationResult, SlidingWindow,
     Unit,

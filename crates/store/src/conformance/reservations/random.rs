@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use super::charges::of;
 use super::ledger::{Answer, Ledger};
-use super::of;
-use crate::conformance::charge;
-use crate::{Charge, Key, Role, StateKey, Store};
+use crate::charge::{Charge, Key, Role};
+use crate::conformance::charges::charge;
+use crate::states::StateKey;
+use crate::store::Store;
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{
     Algorithm, BucketedWindow, Calendar, FixedWindow, Limit, Micros, Op, Plan, ReservationOp,

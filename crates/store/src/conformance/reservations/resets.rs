@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{cancel, charge_of, of, reserve, settle, settle_or_reserve, used};
-use crate::conformance::{BUDGET, charge};
-use crate::{Key, StateKey, States};
+use super::charges::{cancel, charge_of, of, reserve, settle, settle_or_reserve, used};
+use crate::charge::Key;
+use crate::conformance::charges::{BUDGET, charge};
+use crate::states::{StateKey, States};
 use weir_common::clock::ManualClock;
 use weir_limit::{
     Algorithm, BucketedWindow, Calendar, FixedWindow, Limit, Op, Plan, ReservationResult, SECOND,

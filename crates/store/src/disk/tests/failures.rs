@@ -90,7 +90,7 @@ async fn decisions_go_on_if_the_thread_fails_and_it_is_started_again() {
     clock.0.store(false, Ordering::Relaxed);
     wait_for("it saves again", || store.status.not_saved_because().is_none().then_some(()));
     store.finish().await;
-    assert!(store.status.has_saved_all());
+    assert!(store.status.has_saved_all.load(Ordering::Acquire));
     drop(store);
     assert_eq!(used(&home.open(), "d", "a", &plan).await, hits);
 }

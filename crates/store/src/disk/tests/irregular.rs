@@ -116,6 +116,6 @@ async fn numbers_end_where_they_can_still_grow() {
     let store = home.open();
     take(&store, "d", "a", &plan, 3).await;
     store.finish().await;
-    assert!(store.status.has_saved_all());
+    assert!(store.status.has_saved_all.load(Ordering::Acquire));
     assert_eq!(store.status.write_errors.load(std::sync::atomic::Ordering::Relaxed), 0);
 }

@@ -115,7 +115,7 @@ async fn what_is_removed_before_the_end_is_saved_at_the_end() {
     take(&store, "d", "a", &plan, 2).await;
     remove(&home.path(), &home.directory.path().join("other"));
     store.finish().await;
-    assert!(store.status.has_saved_all());
+    assert!(store.status.has_saved_all.load(Ordering::Acquire));
     drop(store);
     let store = home.open();
     assert_eq!((used(&store, "d", "a", &plan).await, damaged_files(&store)), (2, 0));

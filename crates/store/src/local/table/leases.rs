@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{LocalTable, Shard};
-use crate::Charge;
+use crate::charge::Charge;
 use crate::local::hot_keys::{HOT, Recent};
 use crate::local::lease::{DueCharge, DueCharges, Lease, LeaseOp, LeasedKey, StateCopy, StoreTime};
 use crate::memory::fingerprint::Fingerprint;

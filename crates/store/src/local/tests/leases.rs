@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::local::table::SWEEP_INTERVAL;
+use crate::local::table::leases::SWEEP_INTERVAL;
 use crate::local::*;
 use crate::{Key, Role};
 use weir_common::clock::{Clock, ManualClock};

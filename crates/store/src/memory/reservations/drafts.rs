@@ -4,7 +4,7 @@ use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 
 use super::{ReservationShard, Reservations, shard_of};
-use crate::Charge;
+use crate::charge::Charge;
 use crate::memory::changes::SavedReservation;
 use crate::memory::fingerprint::{Fingerprints, Print};
 use crate::memory::table::Now;
