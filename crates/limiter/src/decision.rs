@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::lookup::{Lookup, Matched};
-use super::{Options, Request};
+use crate::lookup::{Lookup, Matched};
+use crate::options::Options;
+use crate::request::Request;
 use weir_limit::{Algorithm, Limit, Micros, Op, Plan, ReservationResult, SECOND, Unit};
 use weir_rules::{Domain, Metadata, Rule};
 use weir_store::{Answer, Batch, Charge, Key, Role, StoreError};
