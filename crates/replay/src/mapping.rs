@@ -4,16 +4,27 @@ use std::ops::RangeInclusive;
 
 use clap::Args;
 
-use super::Failure;
-use super::format::{CLIENT, Format, Pattern, parse_log_format};
-use super::rows::Fields;
-use super::template::Template;
+use crate::format::Format;
+use crate::format::client::CLIENT;
+use crate::format::log_format;
+use crate::format::pattern::Pattern;
+use crate::rows::Fields;
+use crate::template::Template;
 use weir_common::duration::{MAX_DURATION, read_duration};
 use weir_common::number::whole;
 use weir_limit::Micros;
 
 /// The numbers of trusted proxies: Envoy's are of 32 bits.
 const HOPS: RangeInclusive<u64> = 0..=u32::MAX as u64;
+
+/// What prevents a replay, as lines for standard error.
+#[derive(Debug)]
+pub enum Failure {
+    /// The arguments are invalid.
+    Usage(String),
+    /// A file is invalid or cannot be read.
+    File(String),
+}
 
 /// How lines become requests.
 #[derive(Debug)]
@@ -77,7 +88,7 @@ impl Mapping {
             return Err(format!("there are {count} descriptors: a request has up to {max}"));
         }
         let log_format = args.log_format.as_ref().map(|text| {
-            parse_log_format(text).map_err(|error| format!("invalid log format '{text}': {error}"))
+            log_format::parse(text).map_err(|error| format!("invalid log format '{text}': {error}"))
         });
         let (format, log_format, trusted_hops) =
             (args.format, log_format.transpose()?, args.trusted_hops);
