@@ -25,7 +25,7 @@ mod text;
 mod time;
 
 pub use self::input::Input;
-pub use self::mapping::{Failure, Mapping, MappingArgs};
-pub use self::output::Output;
+pub use self::mapping::{Mapping, MappingArgs};
+pub use self::output::{Failure, Output};
 pub use self::report::Report;
 pub use self::run::Replay;

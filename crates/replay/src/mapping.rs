@@ -8,6 +8,7 @@ use crate::format::Format;
 use crate::format::client::CLIENT;
 use crate::format::log_format;
 use crate::format::pattern::Pattern;
+use crate::output::Failure;
 use crate::rows::Fields;
 use crate::template::Template;
 use weir_common::duration::{MAX_DURATION, read_duration};
@@ -16,15 +17,6 @@ use weir_limit::Micros;
 
 /// The numbers of trusted proxies: Envoy's are of 32 bits.
 const HOPS: RangeInclusive<u64> = 0..=u32::MAX as u64;
-
-/// What prevents a replay, as lines for standard error.
-#[derive(Debug)]
-pub enum Failure {
-    /// The arguments are invalid.
-    Usage(String),
-    /// A file is invalid or cannot be read.
-    File(String),
-}
 
 /// How lines become requests.
 #[derive(Debug)]

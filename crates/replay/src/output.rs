@@ -1,4 +1,4 @@
-//! The forms in which a report is printed.
+//! What a replay prints: its report, in one of several forms, or why there is none.
 
 use std::io::{self, Write};
 
@@ -6,6 +6,15 @@ use clap::ValueEnum;
 
 use crate::report::Report;
 use crate::{html, json, text};
+
+/// What prevents a replay, as lines for standard error.
+#[derive(Debug)]
+pub enum Failure {
+    /// The arguments are invalid.
+    Usage(String),
+    /// A file is invalid or cannot be read.
+    File(String),
+}
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Output {
