@@ -1,7 +1,5 @@
 //! From the charges of a request over the answers of the store to the decision, independent of its encoding.
 
-#![warn(missing_docs)]
-
 use std::num::NonZeroU32;
 use std::time::Duration;
 

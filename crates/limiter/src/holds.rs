@@ -7,8 +7,6 @@
 //! - Another descriptor denies the request: its reservations are cancelled at once. Its holds stay, because Envoy
 //!   releases them at the end of denied requests, too.
 
-#![warn(missing_docs)]
-
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
