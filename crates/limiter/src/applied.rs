@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::decision::key;
-use super::lookup::{KeyValues, Lookup, Match, Matched};
-use super::{Options, Request};
+use crate::decision::key;
+use crate::lookup::{KeyValues, Lookup, Match, Matched};
+use crate::options::Options;
+use crate::request::Request;
 use weir_controls::{ActiveView, Effect};
 use weir_limit::Plan;
 use weir_rules::Rule;

@@ -1,14 +1,13 @@
 //! From the charges of a request over the answers of the store to the decision, independent of its encoding.
 
-#![warn(missing_docs)]
-
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::lookup::{Lookup, Matched};
-use super::{Options, Request};
+use crate::lookup::{Lookup, Matched};
+use crate::options::Options;
+use crate::request::Request;
 use weir_limit::{Algorithm, Limit, Micros, Op, Plan, ReservationResult, SECOND, Unit};
 use weir_rules::{Domain, Metadata, Rule};
 use weir_store::{Answer, Batch, Charge, Key, Role, StoreError};

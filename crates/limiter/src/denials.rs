@@ -11,10 +11,9 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::Status;
-use super::decision::{Answered, Decided};
-use super::log::{MAX_ENTRIES, shortened};
-use super::lookup::Matched;
+use crate::decision::{Answered, Decided, Status};
+use crate::log::{MAX_ENTRIES, shortened};
+use crate::lookup::Matched;
 use weir_common::entry::{Entry, OwnedEntry};
 use weir_common::failure::OnStoreFailure;
 use weir_controls::Effect;

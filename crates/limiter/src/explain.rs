@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::applied::{Applied, applied};
-use crate::{Descriptor, Limiter, ReadState, Request};
+use crate::inspect::ReadState;
+use crate::limiter::Limiter;
+use crate::request::{Descriptor, Request};
 use weir_common::descriptor::descriptor_text;
 use weir_common::entry::{Entry, OwnedEntry};
 use weir_common::value;

@@ -7,14 +7,12 @@
 //! - Another descriptor denies the request: its reservations are cancelled at once. Its holds stay, because Envoy
 //!   releases them at the end of denied requests, too.
 
-#![warn(missing_docs)]
-
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::decision::{Answered, Decided};
-use super::{Holds, reserving};
+use crate::decision::{Answered, Decided};
+use crate::reserving;
 use weir_limit::{Op, Plan, ReservationResult};
 use weir_rules::ReserveStats;
 use weir_store::{Answer, Answers, Batch, Charge, Entry, Key, OnStoreFailure, Role, Store};
@@ -22,9 +20,17 @@ use weir_store::{Answer, Answers, Batch, Charge, Entry, Key, OnStoreFailure, Rol
 /// The time-out for releasing; no request waits for it.
 const BUDGET: Duration = Duration::from_secs(1);
 
+/// What a request took and is not to keep. Most requests take nothing, and then nothing is allocated.
+///
+/// [`Holds::release`] returns hits of concurrency limits and cancels reservations. It is due when the request is done,
+/// unless a later request settles what this one has reserved: then the holds are dropped. Without it, hits in flight
+/// and reservations lapse after the timeouts of their rules.
+#[derive(Debug, Default)]
+pub struct Holds(Option<Box<Taken>>);
+
 /// The holds and the reservations of a request, if it took any.
 #[derive(Debug)]
-pub(super) struct Taken {
+struct Taken {
     domain: Box<str>,
     together: bool,
     on_failure: Option<OnStoreFailure>,
@@ -48,6 +54,11 @@ struct TakenHold {
 }
 
 impl Holds {
+    /// Returns whether there is nothing to release or to cancel.
+    pub fn is_empty(&self) -> bool {
+        self.0.as_ref().is_none_or(|taken| taken.is_empty())
+    }
+
     /// Adds what was taken of concurrency limits, and what was reserved.
     #[cold]
     pub(super) fn add(&mut self, answered: &Answered<'_, '_, '_>) {
@@ -118,7 +129,7 @@ impl Holds {
 }
 
 impl Taken {
-    pub fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.holds.is_empty() && self.denied.is_empty()
     }
 

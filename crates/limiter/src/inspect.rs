@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::applied::{Applied, look_up, state_key};
-use super::lookup::{KeyValues, Lookup};
-use super::{Descriptor, Limiter, Request};
+use crate::applied::{Applied, look_up, state_key};
+use crate::limiter::Limiter;
+use crate::lookup::{KeyValues, Lookup};
+use crate::request::{Descriptor, Request};
 use weir_common::entry::OwnedEntry;
 use weir_controls::{ActiveView, Control};
 use weir_limit::{

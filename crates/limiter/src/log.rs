@@ -6,9 +6,8 @@ use std::iter::zip;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use super::decision::{Answered, Decided};
-use super::lookup::Matched;
-use super::{RequestError, Status};
+use crate::decision::{Answered, Decided, RequestError, Status};
+use crate::lookup::Matched;
 use weir_common::value;
 use weir_controls::Effect;
 use weir_limit::{Limit, Op, ReservationOp, Source};

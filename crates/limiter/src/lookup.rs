@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::{Descriptor, Options, Request};
+use crate::options::Options;
+use crate::request::{Descriptor, Request};
 use weir_controls::{CompiledControls, Effect};
 use weir_limit::{Decision, Op, Plan};
 use weir_rules::{Domain, Found, ReserveStats, Rule, RuleSet};

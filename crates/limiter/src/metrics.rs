@@ -1,13 +1,10 @@
-//! The metrics of requests, and of the store.
+//! The metrics of requests.
 
-use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::Limiter;
 use weir_common::metric_families;
-use weir_common::metrics::{MetricSink, MetricSource, OTHER, SampleValue, SeriesBudget, SeriesMap};
-use weir_store::Operations;
+use weir_common::metrics::{MetricSink, OTHER, SampleValue, SeriesBudget, SeriesMap};
 
 /// Counts of requests, besides the counts of each rule. A request has one outcome.
 #[derive(Debug, Default)]
@@ -40,6 +37,28 @@ impl LimiterCounts {
         let counts = LimiterCounts::default();
         counts.domain_not_found.budget.set_max(max_series);
         counts
+    }
+
+    pub(super) fn collect(&self, sink: &mut dyn MetricSink) {
+        sink.family(REQUESTS);
+        for (outcome, count) in [
+            ("ok", &self.ok),
+            ("over_limit", &self.over_limit),
+            ("invalid", &self.invalid),
+            ("store_error", &self.store_error),
+        ] {
+            let count = SampleValue::Counter(count.load(Ordering::Relaxed));
+            sink.sample(&[("outcome", outcome)], count);
+        }
+        self.domain_not_found.collect(sink);
+        sink.counter(GLOBAL_SHADOW_MODE, self.global_shadow_mode.load(Ordering::Relaxed));
+        sink.counter(IGNORED_REFUNDS, self.ignored_refunds.load(Ordering::Relaxed));
+        sink.family(CONTROLLED);
+        for (action, count) in ["block", "allow", "limit"].into_iter().zip(&self.controlled) {
+            let count = SampleValue::Counter(count.load(Ordering::Relaxed));
+            sink.sample(&[("action", action)], count);
+        }
+        sink.counter(SPARED, self.spared.load(Ordering::Relaxed));
     }
 }
 
@@ -91,30 +110,4 @@ metric_families! {
     CONTROLLED: counter("controlled_descriptors", &["action"])
         = "Descriptors that a control decided, or whose limit it changed, by action";
     SPARED: counter("spared_descriptors", &[]) = "Descriptors that a block matches, of requests that it spares";
-}
-
-impl<S: Operations + Debug> MetricSource for Limiter<S> {
-    fn collect(&self, sink: &mut dyn MetricSink) {
-        let counts = &self.counts;
-        sink.family(REQUESTS);
-        for (outcome, count) in [
-            ("ok", &counts.ok),
-            ("over_limit", &counts.over_limit),
-            ("invalid", &counts.invalid),
-            ("store_error", &counts.store_error),
-        ] {
-            let count = SampleValue::Counter(count.load(Ordering::Relaxed));
-            sink.sample(&[("outcome", outcome)], count);
-        }
-        counts.domain_not_found.collect(sink);
-        sink.counter(GLOBAL_SHADOW_MODE, counts.global_shadow_mode.load(Ordering::Relaxed));
-        sink.counter(IGNORED_REFUNDS, counts.ignored_refunds.load(Ordering::Relaxed));
-        sink.family(CONTROLLED);
-        for (action, count) in ["block", "allow", "limit"].into_iter().zip(&counts.controlled) {
-            let count = SampleValue::Counter(count.load(Ordering::Relaxed));
-            sink.sample(&[("action", action)], count);
-        }
-        sink.counter(SPARED, counts.spared.load(Ordering::Relaxed));
-        self.store.collect(sink);
-    }
 }

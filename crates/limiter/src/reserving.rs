@@ -1,7 +1,7 @@
 //! Rules that reserve hits before they are known: what a descriptor asks of them, and what is counted.
 
-use super::lookup::{Match, Matched};
-use super::{Budget, BudgetStep, Descriptor, Request};
+use crate::lookup::{Match, Matched};
+use crate::request::{Budget, BudgetStep, Descriptor, Request};
 use weir_controls::Effect;
 use weir_limit::{
     Decision, Op, Plan, Reservation, ReservationOp, ReservationResult, Reserve, Source,

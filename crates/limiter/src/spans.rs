@@ -3,8 +3,8 @@
 use tracing::field::{Empty, debug, display};
 use tracing::{Span, info_span};
 
-use super::decision::{Answered, Decided};
-use super::{Request, RequestDecision, RequestError};
+use crate::decision::{Answered, Decided, RequestDecision, RequestError};
+use crate::request::Request;
 use weir_common::spans::TARGET;
 use weir_limit::{Micros, Source};
 use weir_rules::Rule;

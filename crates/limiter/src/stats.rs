@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
-use super::Limiter;
-use super::decision::{Answered, Decided};
-use super::lookup::{Match, Matched};
+use crate::decision::{Answered, Decided};
+use crate::lookup::{Match, Matched};
+use crate::options::Options;
 use weir_limit::{Decision, Limit, NearLimit, Op, Plan, ReservationResult, Source};
 use weir_rules::{Domain, Found, Rule, RuleStats};
 use weir_store::Charge;
@@ -118,6 +118,52 @@ impl<'a> CountedHits<'a> {
             }
         }
     }
+
+    /// Counts the decision on hits that were charged. Refunds and looks are not counted. `is_charged` is
+    /// false if they were not charged after all because the request is denied as a whole.
+    #[inline]
+    pub fn count_key(
+        &self,
+        top: &Top,
+        matched: &Matched<'_, '_>,
+        is_charged: bool,
+        options: &Options,
+    ) {
+        let CountedHits { charge, decision, hits, .. } = *self;
+        if hits == 0 {
+            if decision.reservation == ReservationResult::Settled {
+                self.return_hits(top, matched, options);
+            }
+            return;
+        }
+        let is_counted = matches!(decision.source, Source::Store | Source::Leased);
+        let near = match is_charged && decision.allowed && is_counted {
+            true => near(self),
+            false => NearAdmissions::new(),
+        };
+        let outcome = match decision.allowed || matched.is_allowed() {
+            _ if matched.passes_by_shadow_mode(decision) => Outcome::WouldBeDenied(&near),
+            true => Outcome::Admitted(&near),
+            false if options.shadow_mode => Outcome::WouldBeDenied(&near),
+            false => Outcome::Denied,
+        };
+        let (domain, entries) = (charge.key.domain, charge.key.entries);
+        top.record(&Recorded { domain, entries, rule: matched.path(), hits, outcome });
+    }
+
+    /// Takes the hits that a settlement returned from what is listed as used.
+    #[cold]
+    fn return_hits(&self, top: &Top, matched: &Matched<'_, '_>, options: &Options) {
+        let CountedHits { charge, decision, .. } = *self;
+        let Charge { plan, key, .. } = charge;
+        let Op::Reservation(op) = charge.op else { return };
+        let returned = decision.reserved.saturating_sub(op.used().unwrap_or(0)).into();
+        for (i, limit) in plan.limits().iter().enumerate() {
+            let (id, near) =
+                (plan.limit_id(i as u8), limit.near_threshold(options.near_limit_ratio));
+            top.return_hits((key.domain, key.entries, matched.path()), id, returned, near);
+        }
+    }
 }
 
 /// Adds the hits of charges that failed to the counts of their rules.
@@ -156,67 +202,24 @@ pub(super) fn add(counter: &AtomicU64, hits: u64) {
     }
 }
 
-impl<S> Limiter<S> {
-    /// Counts the decision on hits that were charged. Refunds and looks are not counted. `is_charged` is
-    /// false if they were not charged after all because the request is denied as a whole.
-    #[inline]
-    pub(super) fn count_key(
-        &self,
-        top: &Top,
-        matched: &Matched<'_, '_>,
-        counted: &CountedHits<'_>,
-        is_charged: bool,
-    ) {
-        let CountedHits { charge, decision, hits, .. } = *counted;
-        if hits == 0 {
-            if decision.reservation == ReservationResult::Settled {
-                self.return_hits(top, matched, counted);
-            }
-            return;
-        }
-        let is_counted = matches!(decision.source, Source::Store | Source::Leased);
-        let near = match is_charged && decision.allowed && is_counted {
-            true => near(counted),
-            false => NearAdmissions::new(),
-        };
-        let outcome = match decision.allowed || matched.is_allowed() {
-            _ if matched.passes_by_shadow_mode(decision) => Outcome::WouldBeDenied(&near),
-            true => Outcome::Admitted(&near),
-            false if self.options.shadow_mode => Outcome::WouldBeDenied(&near),
-            false => Outcome::Denied,
-        };
-        let (domain, entries) = (charge.key.domain, charge.key.entries);
-        top.record(&Recorded { domain, entries, rule: matched.path(), hits, outcome });
-    }
-
-    /// Takes the hits that a settlement returned from what is listed as used.
-    #[cold]
-    fn return_hits(&self, top: &Top, matched: &Matched<'_, '_>, counted: &CountedHits<'_>) {
-        let CountedHits { charge, decision, .. } = *counted;
-        let Charge { plan, key, .. } = charge;
-        let Op::Reservation(op) = charge.op else { return };
-        let returned = decision.reserved.saturating_sub(op.used().unwrap_or(0)).into();
-        for (i, limit) in plan.limits().iter().enumerate() {
-            let (id, near) =
-                (plan.limit_id(i as u8), limit.near_threshold(self.options.near_limit_ratio));
-            top.return_hits((key.domain, key.entries, matched.path()), id, returned, near);
-        }
-    }
-
-    /// Counts hits that a control blocks, or would block but for the global shadow mode.
-    pub(super) fn count_blocked_key(&self, top: &Top, domain: &str, matched: &Matched<'_, '_>) {
-        let Some(hits) = matched.op.takes() else { return };
-        let entries = match matched.counted_plan() {
-            Some(plan) => matched.counted_entries(plan),
-            None => matched.entries(),
-        };
-        let outcome = match self.options.shadow_mode {
-            true => Outcome::WouldBeDenied(&[]),
-            false => Outcome::Denied,
-        };
-        let rule = matched.path();
-        top.record(&Recorded { domain, entries, rule, hits, outcome });
-    }
+/// Counts hits that a control blocks, or would block but for the global shadow mode.
+pub(super) fn count_blocked_key(
+    top: &Top,
+    domain: &str,
+    matched: &Matched<'_, '_>,
+    is_shadow: bool,
+) {
+    let Some(hits) = matched.op.takes() else { return };
+    let entries = match matched.counted_plan() {
+        Some(plan) => matched.counted_entries(plan),
+        None => matched.entries(),
+    };
+    let outcome = match is_shadow {
+        true => Outcome::WouldBeDenied(&[]),
+        false => Outcome::Denied,
+    };
+    let rule = matched.path();
+    top.record(&Recorded { domain, entries, rule, hits, outcome });
 }
 
 /// The limits that admitted hits are near of. Few rules have more than one.

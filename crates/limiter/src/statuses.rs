@@ -1,10 +1,12 @@
 //! Makes the decision on a request from the answers of the store, and counts it.
 
-use super::decision::{Answered, Decided};
-use super::lookup::Matched;
-use super::spans::DecisionSpan;
-use super::stats::{self, CountedHits, add};
-use super::{Holds, Limiter, RequestDecision, RequestError, ShownLimit, Status, log, reserving};
+use crate::decision::{Answered, Decided, RequestDecision, RequestError, ShownLimit, Status};
+use crate::holds::Holds;
+use crate::limiter::Limiter;
+use crate::lookup::Matched;
+use crate::spans::DecisionSpan;
+use crate::stats::{self, CountedHits, add};
+use crate::{log, reserving};
 use weir_controls::Effect;
 use weir_limit::ReservationResult;
 use weir_rules::Domain;
@@ -132,7 +134,7 @@ impl<S: Store> Limiter<S> {
             counted.count(domain, matched);
         }
         if let Some(top) = &self.top {
-            self.count_key(top, matched, counted, is_charged);
+            counted.count_key(top, matched, is_charged, &self.options);
         }
         let rule = matched.applies.rule();
         if let Some(rule) = rule {
@@ -209,7 +211,7 @@ impl<S: Store> Limiter<S> {
             Effect::Block { wait, .. } => {
                 add(blocked, 1);
                 if let Some(top) = &self.top {
-                    self.count_blocked_key(top, domain, matched);
+                    stats::count_blocked_key(top, domain, matched, self.options.shadow_mode);
                 }
                 status.over_limit = true;
                 status.remaining = 0;

@@ -20,11 +20,13 @@ mod top_keys;
 pub(crate) mod servers;
 
 use std::pin::pin;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::sync::Semaphore;
 
 use super::*;
+use crate::lookup::Lookup;
 use weir_common::clock::ManualClock;
 use weir_limit::{Calendar, SECOND, Unit};
 use weir_rules::source::RuleFile;

@@ -1,28 +1,21 @@
 //! The formats of logs.
 
-mod csv;
+pub(super) mod client;
+pub(super) mod csv;
 mod json;
-mod log_format;
-mod pattern;
+pub(super) mod log_format;
+pub(super) mod pattern;
 
 use std::path::Path;
 
 use clap::ValueEnum;
 
-use self::csv::Csv;
+use self::client::ProxyJson;
+use self::csv::{Csv, Line};
 use self::json::Json;
-pub(super) use self::log_format::parse as parse_log_format;
 use self::log_format::{ENVOY, ISTIO, combined};
-pub(super) use self::pattern::Pattern;
-use self::pattern::PatternReader;
-use super::rows::{Fields, Rows};
-use super::template::{Filter, host};
-use weir_rules::truncated;
-
-pub(super) const CLIENT: &str = "client_address";
-
-/// How much of a value an error shows, in bytes.
-const MAX_SHOWN_BYTES: usize = 80;
+use self::pattern::{Pattern, PatternReader};
+use crate::rows::{Fields, Rows};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
@@ -55,22 +48,6 @@ pub(super) struct Patterns {
     json: Option<Box<ProxyJson>>,
     /// The error of a line in none of the formats.
     error: String,
-}
-
-/// Reads the JSON of a proxy, which says who the client is.
-#[derive(Debug)]
-struct ProxyJson {
-    json: Json,
-    /// The fields of the client's address, of the header with the addresses, and of the address of the peer.
-    client: Option<[usize; 3]>,
-    hops: Option<usize>,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
-    Row,
-    /// A header.
-    Ignored,
 }
 
 impl Format {
@@ -124,7 +101,7 @@ impl Format {
 impl LineReader {
     /// Returns a reader of these fields. `hops` are the trusted proxies before the one that wrote the log.
     pub fn new(format: Format, fields: &Fields, hops: Option<usize>) -> LineReader {
-        let parsed = |format: &str| Vec::from_iter(parse_log_format(format));
+        let parsed = |format: &str| Vec::from_iter(log_format::parse(format));
         let (patterns, name) = match format {
             Format::Jsonl => return LineReader::Json(Json::default()),
             Format::Csv => return LineReader::Csv(Box::new(Csv::new())),
@@ -191,58 +168,6 @@ impl Patterns {
     }
 }
 
-impl ProxyJson {
-    fn new([forwarded, remote]: [&str; 2], fields: &Fields, hops: Option<usize>) -> ProxyJson {
-        let index = |name: &str| fields.index(fields.key(name).as_bytes());
-        let client = || Some([index(CLIENT)?, index(forwarded)?, index(remote)?]);
-        ProxyJson { json: Json::default(), client: client(), hops }
-    }
-
-    fn read(&mut self, line: &[u8], fields: &Fields, rows: &mut Rows) -> Result<(), String> {
-        self.json.read(line, fields, rows)?;
-        let Some([field, forwarded, remote]) = self.client else { return Ok(()) };
-        // Such a log may write a dash for what is missing.
-        let value = |field| rows.get(field).filter(|value| *value != "-");
-        let address = client(value(forwarded), Header::Sent, value(remote), self.hops);
-        if let Some(address) = address.map(str::to_owned) {
-            rows.set_text(field, &address);
-        }
-        Ok(())
-    }
-}
-
-/// What a log has as `X-Forwarded-For`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Header {
-    /// As the proxy sends it on, with the address that it saw at the end: Envoy's logs.
-    Sent,
-    /// As it came: the logs of Apache and nginx.
-    Received,
-}
-
-/// The client's address: the one that the proxy saw. With trusted hops it is the one with that many after it, of the
-/// items of `X-Forwarded-For` and the address that the proxy saw.
-fn client<'t>(
-    forwarded: Option<&'t str>,
-    header: Header,
-    remote: Option<&'t str>,
-    hops: Option<usize>,
-) -> Option<&'t str> {
-    let hop = |number| forwarded.and_then(|list| Filter::Hop(number).apply(list));
-    let found = match (hops, header) {
-        (Some(0), Header::Received) => remote,
-        (Some(number), Header::Received) => hop(number - 1).or(remote),
-        (Some(number), Header::Sent) => hop(number).or(remote),
-        (None, _) => remote.or_else(|| hop(0)),
-    };
-    found.map(host).filter(|address| !address.is_empty())
-}
-
-/// The start of a text.
-pub(super) fn shown(text: &str) -> String {
-    truncated(text, MAX_SHOWN_BYTES)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -257,42 +182,6 @@ mod tests {
             ("a.log.gz", "[2026-01-01T00:00:00Z] \"GET", Format::Envoy),
         ] {
             assert_eq!(Format::guess(name, line.as_bytes()), format, "{name} {line}");
-        }
-    }
-
-    #[test]
-    fn the_client_is_found_as_envoy_does() {
-        let list = Some("192.0.2.1, 192.0.2.2, 192.0.2.3");
-        for (forwarded, remote, hops, wanted) in [
-            (list, None, None, Some("192.0.2.3")),
-            (list, None, Some(0), Some("192.0.2.3")),
-            (list, None, Some(2), Some("192.0.2.1")),
-            (list, None, Some(3), None),
-            (list, Some("192.0.2.9:1"), Some(3), Some("192.0.2.9")),
-            (list, Some("[2001:db8::1]:1"), None, Some("2001:db8::1")),
-            (None, Some("192.0.2.9"), Some(1), Some("192.0.2.9")),
-            (None, None, None, None),
-        ] {
-            assert_eq!(client(forwarded, Header::Sent, remote, hops), wanted);
-        }
-    }
-
-    #[test]
-    fn hops_are_counted_from_the_peer_if_the_header_lacks_it() {
-        // A client may send the first item itself.
-        let (list, peer) = (Some("6.6.6.6, 203.0.113.7"), Some("10.0.0.9"));
-        for (forwarded, remote, hops, wanted) in [
-            (list, peer, None, peer),
-            (list, peer, Some(0), peer),
-            (list, peer, Some(1), Some("203.0.113.7")),
-            (list, peer, Some(2), Some("6.6.6.6")),
-            (list, peer, Some(3), peer),
-            (list, None, None, Some("203.0.113.7")),
-            (list, None, Some(0), None),
-            (list, None, Some(1), Some("203.0.113.7")),
-            (None, peer, Some(1), peer),
-        ] {
-            assert_eq!(client(forwarded, Header::Received, remote, hops), wanted);
         }
     }
 }

@@ -13,6 +13,7 @@ mod html;
 mod input;
 mod json;
 mod mapping;
+mod output;
 mod progress;
 mod report;
 mod rows;
@@ -25,38 +26,6 @@ mod time;
 
 pub use self::input::Input;
 pub use self::mapping::{Mapping, MappingArgs};
+pub use self::output::{Failure, Output};
 pub use self::report::Report;
 pub use self::run::Replay;
-
-use std::io::{self, Write};
-
-use clap::ValueEnum;
-
-/// What prevents a replay, as lines for standard error.
-#[derive(Debug)]
-pub enum Failure {
-    /// The arguments are invalid.
-    Usage(String),
-    /// A file is invalid or cannot be read.
-    File(String),
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Output {
-    Text,
-    Json,
-    /// One page with plots, for a browser.
-    Html,
-}
-
-impl Report {
-    pub fn print(&self, output: Output, out: &mut impl Write) -> io::Result<()> {
-        let mut out = io::BufWriter::new(out);
-        match output {
-            Output::Text => text::print(self, &mut out)?,
-            Output::Json => json::print(self, &mut out)?,
-            Output::Html => html::print(self, &mut out)?,
-        }
-        out.flush()
-    }
-}

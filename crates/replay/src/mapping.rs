@@ -4,10 +4,13 @@ use std::ops::RangeInclusive;
 
 use clap::Args;
 
-use super::Failure;
-use super::format::{CLIENT, Format, Pattern, parse_log_format};
-use super::rows::Fields;
-use super::template::Template;
+use crate::format::Format;
+use crate::format::client::CLIENT;
+use crate::format::log_format;
+use crate::format::pattern::Pattern;
+use crate::output::Failure;
+use crate::rows::Fields;
+use crate::template::Template;
 use weir_common::duration::{MAX_DURATION, read_duration};
 use weir_common::number::whole;
 use weir_limit::Micros;
@@ -77,7 +80,7 @@ impl Mapping {
             return Err(format!("there are {count} descriptors: a request has up to {max}"));
         }
         let log_format = args.log_format.as_ref().map(|text| {
-            parse_log_format(text).map_err(|error| format!("invalid log format '{text}': {error}"))
+            log_format::parse(text).map_err(|error| format!("invalid log format '{text}': {error}"))
         });
         let (format, log_format, trusted_hops) =
             (args.format, log_format.transpose()?, args.trusted_hops);

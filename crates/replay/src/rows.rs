@@ -4,10 +4,10 @@
 //! until no earlier one may follow: until the latest time is more than `window` ahead. An even earlier
 //! row is late. It gets the earliest time that may follow, so that time never steps back.
 
-mod released;
+pub(super) mod released;
 
-pub(super) use self::released::Released;
 use weir_limit::Micros;
+use weir_rules::truncated;
 
 /// Rows that wait, at most. With more, the older ones are released before their time.
 const MAX_ROWS: usize = 1 << 20;
@@ -20,6 +20,9 @@ const BATCH: usize = 1 << 12;
 
 /// Bytes of a block, roughly: it ends with the row that makes it longer.
 const BLOCK_BYTES: usize = 1 << 20;
+
+/// How much of a value an error shows, in bytes.
+const MAX_SHOWN_BYTES: usize = 80;
 
 /// The fields of a log that are used.
 #[derive(Debug, Default)]
@@ -273,10 +276,16 @@ impl Rows {
     }
 }
 
+/// Returns the start of a value, for errors.
+pub(super) fn shown(text: &str) -> String {
+    truncated(text, MAX_SHOWN_BYTES)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
+    use super::released::Released;
     use super::*;
 
     /// Sends times through, and returns those that come out, with the indices that they had.

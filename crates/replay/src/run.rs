@@ -7,12 +7,14 @@ use std::thread;
 use smallvec::SmallVec;
 
 use super::distinct::Distinct;
-use super::format::{Format, Line, LineReader, shown};
+use super::format::csv::Line;
+use super::format::{Format, LineReader};
 use super::input::{Input, MAX_LINE_BYTES, NextLine};
 use super::mapping::Mapping;
 use super::progress::Progress;
 use super::report::{Comparison, DescriptorReport, Difference, InvalidLine, Report, Traffic};
-use super::rows::{Released, RowView, Rows};
+use super::rows::released::Released;
+use super::rows::{RowView, Rows, shown};
 use super::side::{DifferenceTally, Side};
 use super::tally::{Series, Timeline};
 use super::template::{Part, Template};

@@ -3,141 +3,369 @@
 //! The first glob that matches decides, in the order of the file; if none does, the first regular
 //! expression. A name without a mapping keeps its text, with an underscore for each dot.
 
-mod builtin;
-mod read;
+pub(crate) mod builtin;
+pub(crate) mod mapping;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
-use regex::{Captures, Regex};
+use regex::Regex;
 
-pub(crate) use builtin::builtin;
-pub(crate) use read::cause;
-pub use read::{MapperError, read};
+pub use self::mapping::Mapper;
+use self::mapping::{
+    DEFAULT_BUCKETS, DEFAULT_QUANTILES, Mapping, Observer, StatisticType, escape_name,
+};
+use weir_rules::tree::{Content, Node};
+use weir_rules::{Position, yaml};
 
-/// The upper bounds of histograms without `buckets`.
-pub(crate) const DEFAULT_BUCKETS: [f64; 11] =
-    [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
-
-/// The quantiles of summaries without `quantiles`.
-pub(crate) const DEFAULT_QUANTILES: [f64; 3] = [0.5, 0.9, 0.99];
-
-#[derive(Debug)]
-pub struct Mapper {
-    /// The mappings, those with globs before those with regular expressions.
-    mappings: Vec<Mapping>,
-    /// The kind of metric of timers without a mapping.
-    observer: Observer,
-    /// Labels of all series; a label of a mapping takes precedence.
-    labels: Vec<(String, String)>,
+/// The error that makes a file unusable.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{line}:{column}: {message}")]
+pub struct MapperError {
+    line: u32,
+    column: u32,
+    message: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StatisticType {
-    Counter,
-    Gauge,
-    Timer,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Observer {
-    /// A histogram with these upper bounds, in ascending order.
-    Histogram(Arc<[f64]>),
-    /// A summary with these quantiles.
-    Summary(Arc<[f64]>),
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Series {
-    pub name: String,
-    /// The labels, sorted by name.
-    pub labels: Vec<(String, String)>,
-    /// The help text; empty if the mapping has none.
-    pub help: Arc<str>,
-    /// What values are multiplied by.
-    pub scale: f64,
-    pub observer: Observer,
-}
-
-#[derive(Debug)]
-struct Mapping {
-    regex: Regex,
-    is_glob: bool,
-    /// The type of the statistics that match; none for all types.
-    statistic_type: Option<StatisticType>,
-    drop: bool,
-    name: String,
-    labels: Vec<(String, String)>,
-    help: Arc<str>,
-    scale: f64,
-    observer: Observer,
-}
-
-impl Mapper {
-    fn new(mut mappings: Vec<Mapping>, observer: Observer) -> Mapper {
-        mappings.sort_by_key(|mapping| !mapping.is_glob);
-        Mapper { mappings, observer, labels: Vec::new() }
+impl MapperError {
+    fn at(position: Position, message: impl Into<String>) -> MapperError {
+        let (line, column) = (position.line().unwrap_or(1), position.column().unwrap_or(1));
+        MapperError { line, column, message: message.into() }
     }
+}
 
-    pub(crate) fn with_labels<'l>(
-        mut self,
-        labels: impl Iterator<Item = (&'l str, &'l str)>,
-    ) -> Mapper {
-        self.labels = labels.map(|(name, value)| (escape_name(name), value.to_owned())).collect();
-        self
-    }
-
-    /// Returns the series of a dotted name; none if it is dropped.
-    pub(crate) fn map(&self, name: &str, statistic_type: StatisticType) -> Option<Series> {
-        let mut series = self.map_name(name, statistic_type)?;
-        for (name, value) in &self.labels {
-            if series.labels.iter().all(|(label, _)| label != name) {
-                series.labels.push((name.clone(), value.clone()));
-            }
+/// Reads the text of a file. Returns the mappings, and what has no effect.
+pub fn read(text: &str) -> Result<(Mapper, Vec<String>), MapperError> {
+    let root = yaml::parse(text).map_err(|error| MapperError {
+        line: error.line,
+        column: error.column,
+        message: error.message,
+    })?;
+    let mut reader = Reader::default();
+    let (mut defaults, mut mappings) = (None, None);
+    for (key, value) in root.as_ref().map_or(Ok(&[][..]), entries)? {
+        match key.text().unwrap_or_default() {
+            "defaults" => defaults = Some(value),
+            "mappings" => mappings = Some(value),
+            unknown => reader.warn(key, format!("unknown key {unknown:?} is ignored")),
         }
-        series.labels.sort();
-        Some(series)
     }
-
-    fn map_name(&self, name: &str, statistic_type: StatisticType) -> Option<Series> {
-        for mapping in &self.mappings {
-            if mapping.statistic_type.is_none_or(|wanted| wanted == statistic_type)
-                && let Some(captures) = mapping.regex.captures(name)
-            {
-                return mapping.series(&captures);
-            }
-        }
-        Some(Series {
-            name: escape_name(name),
-            labels: Vec::new(),
-            help: "".into(),
-            scale: 1.0,
-            observer: self.observer.clone(),
-        })
+    if let Some(defaults) = defaults {
+        reader.read_defaults(defaults)?;
     }
+    let mappings = mappings.map_or(Ok(&[][..]), items)?;
+    let mappings = mappings.iter().map(|mapping| reader.mapping(mapping));
+    let mappings = mappings.collect::<Result<_, _>>()?;
+    let observer = reader.default_options.observer(&ObserverOptions::default());
+    Ok((Mapper::new(mappings, observer), reader.warnings))
 }
 
-impl Mapping {
-    fn series(&self, captures: &Captures<'_>) -> Option<Series> {
-        let expand = |template: &str| {
-            let mut text = String::new();
-            captures.expand(template, &mut text);
-            text
+/// Returns the regular expression of a glob, whose stars stand for one level each; none if it is not a glob.
+fn glob(text: &str) -> Option<Regex> {
+    let is_word = |level: &str| {
+        let mut chars = level.chars();
+        let is_start = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        chars.next().is_some_and(is_start) && chars.all(|c| is_start(c) || c == '-')
+    };
+    let starts_with_digit = text.starts_with(|c: char| c.is_ascii_digit());
+    if starts_with_digit || !text.split('.').all(|level| level == "*" || is_word(level)) {
+        return None;
+    }
+    let pattern = text.replace('.', r"\.").replace('*', r"([^.]*)");
+    Regex::new(&format!("^{pattern}$")).ok()
+}
+
+#[derive(Debug, Default)]
+struct Reader {
+    default_options: ObserverOptions,
+    default_is_regex: bool,
+    warnings: Vec<String>,
+}
+
+/// How timers are shown, as far as it is written.
+#[derive(Debug, Default)]
+struct ObserverOptions {
+    /// `histogram` if true.
+    observer_type: Option<bool>,
+    timer_type: Option<bool>,
+    histogram: Option<Position>,
+    summary: Option<Position>,
+    buckets: Option<Arc<[f64]>>,
+    quantiles: Option<Arc<[f64]>>,
+    legacy_buckets: Option<Arc<[f64]>>,
+    legacy_quantiles: Option<Arc<[f64]>>,
+}
+
+impl ObserverOptions {
+    /// Whether timers are histograms; none if it is not written.
+    fn is_histogram(&self) -> Option<bool> {
+        self.observer_type.or(self.timer_type)
+    }
+
+    fn observer(&self, defaults: &ObserverOptions) -> Observer {
+        let buckets = |options: &ObserverOptions| {
+            options.buckets.clone().or_else(|| options.legacy_buckets.clone())
         };
-        let name = escape_name(&expand(&self.name));
-        let labels = self.labels.iter().map(|(name, value)| (name.clone(), expand(value)));
-        (!self.drop && !name.is_empty()).then(|| Series {
+        let quantiles = |options: &ObserverOptions| {
+            options.quantiles.clone().or_else(|| options.legacy_quantiles.clone())
+        };
+        match self.is_histogram().or(defaults.is_histogram()) {
+            Some(true) => {
+                let buckets = buckets(self).or_else(|| buckets(defaults));
+                Observer::Histogram(buckets.unwrap_or_else(|| DEFAULT_BUCKETS.into()))
+            }
+            _ => {
+                let quantiles = quantiles(self).or_else(|| quantiles(defaults));
+                Observer::Summary(quantiles.unwrap_or_else(|| DEFAULT_QUANTILES.into()))
+            }
+        }
+    }
+}
+
+impl Reader {
+    fn warn(&mut self, node: &Node<'_>, message: String) {
+        self.warnings.push(MapperError::at(node.position, message).to_string());
+    }
+
+    fn read_defaults(&mut self, node: &Node<'_>) -> Result<(), MapperError> {
+        let mut options = ObserverOptions::default();
+        for (key, value) in entries(node)? {
+            match key.text().unwrap_or_default() {
+                "match_type" => self.default_is_regex = is_regex(value)?.unwrap_or(false),
+                // The order of the file always decides, and series end with their rules.
+                "glob_disable_ordering" | "ttl" => {}
+                _ => self.observer_key(key, value, &mut options)?,
+            }
+        }
+        self.default_options = options;
+        Ok(())
+    }
+
+    /// Reads a key that mappings and defaults have in common.
+    fn observer_key(
+        &mut self,
+        key: &Node<'_>,
+        value: &Node<'_>,
+        options: &mut ObserverOptions,
+    ) -> Result<(), MapperError> {
+        match key.text().unwrap_or_default() {
+            "observer_type" => options.observer_type = is_histogram(value)?,
+            "timer_type" => options.timer_type = is_histogram(value)?,
+            "buckets" => options.legacy_buckets = buckets(value)?,
+            "quantiles" => options.legacy_quantiles = self.quantiles(value)?,
+            "histogram_options" => {
+                options.histogram = Some(key.position);
+                for (key, value) in entries(value)? {
+                    match key.text().unwrap_or_default() {
+                        "buckets" => options.buckets = buckets(value)?,
+                        unknown => self.warn(key, format!("key {unknown:?} has no effect")),
+                    }
+                }
+            }
+            "summary_options" => {
+                options.summary = Some(key.position);
+                for (key, value) in entries(value)? {
+                    match key.text().unwrap_or_default() {
+                        "quantiles" => options.quantiles = self.quantiles(value)?,
+                        // They limit the memory of samples; there are none.
+                        "max_age" | "age_buckets" | "buf_cap" => {}
+                        unknown => self.warn(key, format!("key {unknown:?} has no effect")),
+                    }
+                }
+            }
+            unknown => self.warn(key, format!("unknown key {unknown:?} is ignored")),
+        }
+        Ok(())
+    }
+
+    /// Reads a list of quantiles with their errors; none if it is empty.
+    fn quantiles(&mut self, node: &Node<'_>) -> Result<Option<Arc<[f64]>>, MapperError> {
+        let mut quantiles = Vec::new();
+        for item in items(node)? {
+            let mut quantile = None;
+            for (key, value) in entries(item)? {
+                match key.text().unwrap_or_default() {
+                    "quantile" => quantile = Some(number(value)?),
+                    // Quantiles are estimated from buckets, which have errors of their own.
+                    "error" => {}
+                    unknown => self.warn(key, format!("unknown key {unknown:?} is ignored")),
+                }
+            }
+            match quantile {
+                Some(quantile) if (0.0..=1.0).contains(&quantile) => quantiles.push(quantile),
+                _ => {
+                    let message = "a quantile without a number: write quantile: with a number \
+                                   from 0 to 1";
+                    return Err(MapperError::at(item.position, message));
+                }
+            }
+        }
+        Ok((!quantiles.is_empty()).then(|| quantiles.into()))
+    }
+
+    fn mapping(&mut self, node: &Node<'_>) -> Result<Mapping, MapperError> {
+        let mut pattern = None;
+        let (mut name, mut help) = (String::new(), "");
+        let (mut regex, mut drop, mut scale) = (None, false, 1.0);
+        let (mut labels, mut statistic_type) = (Vec::new(), None);
+        let mut options = ObserverOptions::default();
+        for (key, value) in entries(node)? {
+            match key.text().unwrap_or_default() {
+                "match" => pattern = Some((value, text(value)?)),
+                "name" => name = checked_name(value)?,
+                "help" => help = text(value)?,
+                "labels" => labels = read_labels(value)?,
+                "match_type" => regex = is_regex(value)?,
+                "action" => drop = word(value, &[("map", false), ("drop", true)])?.unwrap_or(false),
+                "match_metric_type" => statistic_type = read_type(value)?,
+                "scale" => scale = number(value)?,
+                // Series end with their rules, and statistics have no labels to honor.
+                "ttl" | "honor_labels" => {}
+                _ => self.observer_key(key, value, &mut options)?,
+            }
+        }
+        let Some((pattern_node, pattern)) = pattern else {
+            return Err(MapperError::at(node.position, "a mapping without match: add match"));
+        };
+        if name.is_empty() && !drop {
+            return Err(MapperError::at(node.position, "a mapping without name: add name"));
+        }
+        let is_histogram = options.is_histogram().or(self.default_options.is_histogram());
+        let contradiction = match (is_histogram, options.is_histogram()) {
+            (Some(true), _) => options.summary.map(|at| (at, "summary_options in a histogram")),
+            (_, Some(false)) => options.histogram.map(|at| (at, "histogram_options in a summary")),
+            _ => None,
+        };
+        if let Some((position, what)) = contradiction {
+            return Err(MapperError::at(position, format!("{what}: remove one of them")));
+        }
+        let is_glob = !regex.unwrap_or(self.default_is_regex);
+        let regex = match is_glob {
+            true => glob(pattern).ok_or_else(|| {
+                "not a glob: write levels with dots between them, each a name or *, or \
+                 match_type: regex"
+                    .to_owned()
+            }),
+            false => Regex::new(pattern)
+                .map_err(|error| format!("invalid regular expression: {}", cause(&error))),
+        };
+        Ok(Mapping {
+            regex: regex.map_err(|message| MapperError::at(pattern_node.position, message))?,
+            is_glob,
+            statistic_type,
+            drop,
             name,
-            labels: labels.collect(),
-            help: self.help.clone(),
-            scale: self.scale,
-            observer: self.observer.clone(),
+            labels,
+            help: help.into(),
+            scale,
+            observer: options.observer(&self.default_options),
         })
     }
 }
 
-/// Replaces what a Prometheus name cannot have by underscores.
-fn escape_name(name: &str) -> String {
-    let escaped = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' });
-    let start = name.starts_with(|c: char| c.is_ascii_digit()).then_some('_');
-    start.into_iter().chain(escaped).collect()
+/// Returns why a regular expression is invalid: the last line of the error. The others show where.
+pub(crate) fn cause(error: &regex::Error) -> String {
+    let message = error.to_string();
+    message.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
+}
+
+/// Returns the entries of a map; none for null.
+fn entries<'n, 'a>(node: &'n Node<'a>) -> Result<&'n [(Node<'a>, Node<'a>)], MapperError> {
+    match node.content() {
+        Content::Map(entries) => Ok(entries),
+        Content::Scalar(text) if is_null(text) => Ok(&[]),
+        _ => Err(MapperError::at(node.position, "not a map: write keys with their values")),
+    }
+}
+
+/// Returns the items of a list; none for null.
+fn items<'n, 'a>(node: &'n Node<'a>) -> Result<&'n [Node<'a>], MapperError> {
+    match node.content() {
+        Content::List(items) => Ok(items),
+        Content::Scalar(text) if is_null(text) => Ok(&[]),
+        _ => Err(MapperError::at(node.position, "not a list: write - before each item")),
+    }
+}
+
+fn is_null(text: &str) -> bool {
+    matches!(text, "" | "~" | "null")
+}
+
+fn text<'n>(node: &'n Node<'_>) -> Result<&'n str, MapperError> {
+    node.text().ok_or_else(|| MapperError::at(node.position, "not text: write one value"))
+}
+
+fn number(node: &Node<'_>) -> Result<f64, MapperError> {
+    let number = text(node)?.replace('_', "").parse::<f64>().ok().filter(|n| n.is_finite());
+    number.ok_or_else(|| MapperError::at(node.position, "not a number"))
+}
+
+/// Reads the upper bounds of buckets; none if there are none.
+fn buckets(node: &Node<'_>) -> Result<Option<Arc<[f64]>>, MapperError> {
+    let buckets = items(node)?.iter().map(number).collect::<Result<Vec<_>, _>>()?;
+    if !buckets.is_sorted_by(|a, b| a < b) {
+        let message = "buckets are not in ascending order: sort them";
+        return Err(MapperError::at(node.position, message));
+    }
+    Ok((!buckets.is_empty()).then(|| buckets.into()))
+}
+
+/// Reads one of the given words; none if it is empty.
+fn word<T: Copy>(node: &Node<'_>, words: &[(&str, T)]) -> Result<Option<T>, MapperError> {
+    let text = text(node)?;
+    let value = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+    if value.is_none() && !text.is_empty() {
+        let words: Vec<_> = words.iter().map(|(word, _)| *word).collect();
+        let message = format!("{text:?} is unknown: write one of {}", words.join(", "));
+        return Err(MapperError::at(node.position, message));
+    }
+    Ok(value)
+}
+
+fn is_histogram(node: &Node<'_>) -> Result<Option<bool>, MapperError> {
+    word(node, &[("histogram", true), ("summary", false)])
+}
+
+fn is_regex(node: &Node<'_>) -> Result<Option<bool>, MapperError> {
+    word(node, &[("glob", false), ("regex", true)])
+}
+
+fn read_type(node: &Node<'_>) -> Result<Option<StatisticType>, MapperError> {
+    let timer = StatisticType::Timer;
+    word(
+        node,
+        &[
+            ("counter", StatisticType::Counter),
+            ("gauge", StatisticType::Gauge),
+            ("observer", timer),
+            ("timer", timer),
+        ],
+    )
+}
+
+/// Reads a name of Prometheus, which may contain references to groups.
+fn checked_name(node: &Node<'_>) -> Result<String, MapperError> {
+    let name = text(node)?;
+    let plain = name.replace(['$', '{', '}'], "_");
+    if escape_name(&plain) != plain && !name.starts_with('$') {
+        let message = format!("{name:?} is not a name of Prometheus: use letters, digits and _");
+        return Err(MapperError::at(node.position, message));
+    }
+    Ok(name.to_owned())
+}
+
+fn read_labels(node: &Node<'_>) -> Result<Vec<(String, String)>, MapperError> {
+    let mut labels = Vec::new();
+    for (key, value) in entries(node)? {
+        let name = text(key)?;
+        if name.is_empty() || escape_name(name) != name {
+            let message = format!("{name:?} is not a label: use letters, digits and _");
+            return Err(MapperError::at(key.position, message));
+        }
+        labels.push((name.to_owned(), text(value)?.to_owned()));
+    }
+    labels.sort();
+    labels.dedup_by(|b, a| a.0 == b.0);
+    Ok(labels)
 }

@@ -7,9 +7,9 @@
 //! The SDK's batch processor has a thread without a runtime, which connections need. `BatchSender` therefore spawns
 //! each export on the runtime of another thread; it also bounds and counts exports.
 
+mod options;
 mod send;
 
-use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
@@ -27,16 +27,14 @@ use tokio::runtime::Handle;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{FilterFn, LevelFilter};
 
-use self::send::BatchSender;
-use super::log::SpanLayer;
+pub use self::options::{Options, Protocol, Resource};
+pub use self::send::OtlpCounts;
+use self::send::{BatchSender, unavailable};
+use crate::log::SpanLayer;
 use weir_client::http::Target;
 use weir_client::tls::ClientCertificates;
 use weir_common::error::SetupError;
-use weir_common::metric_families;
-use weir_common::metrics::{Counter, MetricSink, MetricSource};
-use weir_common::named_enum;
 use weir_common::random::random_bytes;
-use weir_common::secret::SecretUrl;
 use weir_common::spans::TARGET;
 use weir_common::threads::{self, Failures};
 
@@ -47,55 +45,6 @@ const MAX_BATCH_SPANS: usize = 512;
 
 /// How long a span waits for others.
 const BATCH_DELAY: Duration = Duration::from_secs(1);
-
-/// Where spans are sent to.
-#[derive(Clone, Debug)]
-pub struct Options {
-    pub resource: Resource,
-    pub protocol: Protocol,
-    /// The URL, for HTTP with its path; gRPC adds that of its method.
-    pub url: SecretUrl,
-    pub headers: HeaderMap,
-    /// The certificates for a URL of https.
-    pub certificates: Arc<ClientCertificates>,
-}
-
-/// The attributes of this process, by their names. Without an instance, it is random.
-#[derive(Clone, Debug, Default)]
-pub struct Resource {
-    /// Attributes that nothing sets: `OTEL_RESOURCE_ATTRIBUTES` wins over them.
-    pub defaults: Vec<(&'static str, String)>,
-    /// Attributes that settings name; they win over `OTEL_RESOURCE_ATTRIBUTES`.
-    pub set: Vec<(&'static str, String)>,
-}
-
-named_enum! {
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Protocol, name {
-        Http = "http",
-        Grpc = "grpc",
-    }
-}
-
-/// Counts of what was sent.
-#[derive(Clone, Debug, Default)]
-pub struct OtlpCounts {
-    sent: Counter,
-    failed: Counter,
-}
-
-metric_families! {
-    BATCHES_SENT: counter("trace_batches_sent", &[]) = "Batches of spans accepted by the OpenTelemetry collector";
-    BATCHES_FAILED: counter("trace_batches_failed", &[])
-        = "Batches of spans dropped because the OpenTelemetry collector did not accept them in time";
-}
-
-impl MetricSource for OtlpCounts {
-    fn collect(&self, sink: &mut dyn MetricSink) {
-        sink.counter(BATCHES_SENT, self.sent.get());
-        sink.counter(BATCHES_FAILED, self.failed.get());
-    }
-}
 
 /// Records spans and sends them.
 #[derive(Debug)]
@@ -178,10 +127,6 @@ fn start_thread(
     });
     started.map_err(unavailable)?;
     runtime.recv().map_err(unavailable)
-}
-
-fn unavailable(error: impl Display) -> SetupError {
-    SetupError::Unavailable(error.to_string())
 }
 
 /// Returns the attributes of the process. `environment` reads `OTEL_RESOURCE_ATTRIBUTES`.

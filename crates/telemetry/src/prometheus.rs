@@ -1,10 +1,10 @@
 //! The text that Prometheus reads: its own format 0.0.4, and OpenMetrics 1.0.
 
-mod accept;
+mod format;
 #[cfg(test)]
 mod tests;
 
-pub use accept::{accepts_text, preferred_format};
+pub use format::{TextFormat, accepts_text, preferred_format};
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -14,24 +14,6 @@ use weir_common::metrics::{
 };
 
 const PREFIX: &str = "weir_";
-
-/// A format that Prometheus reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TextFormat {
-    /// Prometheus' text format 0.0.4.
-    Prometheus,
-    /// OpenMetrics 1.0.
-    OpenMetrics,
-}
-
-impl TextFormat {
-    pub fn content_type(self) -> &'static str {
-        match self {
-            TextFormat::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
-            TextFormat::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-        }
-    }
-}
 
 /// Writes metrics as text. Families of a [`MetricSink`] get the program's prefix, and counters `_total`; those that
 /// [`named_family`](Self::named_family) starts have their names as given.

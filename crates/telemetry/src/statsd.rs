@@ -16,10 +16,11 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::reference::{self, ReferenceSink};
 pub use mogrifier::{Mogrifier, MogrifierError};
+pub use report::Dialect;
 use report::{Report, Totals};
+pub use send::Protocol;
 use send::Sender;
 use weir_common::metrics::MetricSink;
-use weir_common::named_enum;
 use weir_common::threads::{self, Failures};
 
 /// Where and how to send.
@@ -34,22 +35,6 @@ pub struct Options {
     pub statistics: reference::Options,
     /// Whether characters in names that start tags at some servers become `_`.
     pub replaces_tag_characters: bool,
-}
-
-named_enum! {
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Protocol, name {
-        Tcp = "tcp",
-        Udp = "udp",
-    }
-}
-
-/// How names and tags are written.
-#[derive(Clone, Debug)]
-pub enum Dialect {
-    StatsD,
-    /// Tags are separate from names, and the first of these that matches a name replaces it.
-    DogStatsD(Vec<Mogrifier>),
 }
 
 /// A running exporter. If it is dropped, it sends its last report without anyone waiting for that.
@@ -72,7 +57,8 @@ pub fn start(
     };
     let collect = Arc::new(collect);
     // Kept if the thread fails: it has what was sent already.
-    let report = Arc::new(Mutex::new(Report::new(&options)));
+    let report =
+        Arc::new(Mutex::new(Report::new(&options.dialect, options.replaces_tag_characters)));
     let ended = threads::start_background(name, failures, move || {
         run(options.clone(), collect.clone(), report.clone(), ending.clone())
     })?;
@@ -126,7 +112,7 @@ mod tests {
     use super::*;
     use weir_common::metrics::MetricFamily;
 
-    pub fn options(dialect: Dialect) -> Options {
+    fn options(dialect: Dialect) -> Options {
         Options {
             address: String::new(),
             protocol: Protocol::Udp,

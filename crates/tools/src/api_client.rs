@@ -15,8 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::http_client::{self, Answer, Call, TlsFiles, parse_timeout};
-use crate::print::{Output, finish, on_stderr};
-use crate::{USAGE, environment, print};
+use crate::print::{self, Output, USAGE, finish, on_stderr};
 use weir_api::messages::{AdviceKind, ErrorAnswer};
 use weir_client::http::Target;
 use weir_common::secret::{shown_path, without_login};
@@ -243,6 +242,13 @@ fn advice(kind: AdviceKind) -> Option<&'static str> {
 
 fn json(answer: &Answer) -> Option<Value> {
     serde_json::from_str(&answer.body).ok().filter(Value::is_object)
+}
+
+/// Returns the variables of the environment. None of weir's is other than UTF-8.
+pub fn environment() -> Vec<(String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)))
+        .collect()
 }
 
 /// Returns a variable of the environment; none if it is not set, or empty.

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::json;
 
-use super::print::{self, Output, counted, finish, on_stderr, shortened};
+use super::print::{self, Output, USAGE, counted, finish, on_stderr, shortened};
 use super::rule_files::{self, LoadedFiles, RuleFileArgs, is_stdin};
 use weir_common::escape::{escape, has_colors};
 use weir_common::number::{count, parse_size};
@@ -90,7 +90,7 @@ pub fn print_schema() -> ExitCode {
 pub fn run(args: &CheckArgs) -> ExitCode {
     if args.paths.iter().chain(&args.envoy).filter(|path| is_stdin(path)).count() > 1 {
         on_stderr("error: only one of rules and --envoy can be standard input: name a file");
-        return ExitCode::from(super::USAGE);
+        return ExitCode::from(USAGE);
     }
     let options = Options {
         merge_domains: args.rule_files.merge_domains,

@@ -9,7 +9,7 @@ use clap::Args;
 use super::api_client::{ApiClient, ClientError, ServerArgs};
 use super::print::{Output, counted, finish};
 use super::rule_files::RuleFileArgs;
-use super::{USAGE, print};
+use crate::print::{self, USAGE};
 use weir_rules::source::RuleFile;
 use weir_rules::{Difference, Lists, Options, RuleSet, YAML_HEADER, compare};
 

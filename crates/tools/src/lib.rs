@@ -24,16 +24,5 @@ pub mod top;
 pub mod unblock;
 pub mod why;
 
-pub use api_client::path_of_server;
-
-/// The exit code of invalid arguments, which is clap's.
-pub const USAGE: u8 = 2;
-/// The exit code of `hit` for requests over their limit.
-const OVER_LIMIT: u8 = 3;
-
-/// Returns the variables of the environment. None of weir's is other than UTF-8.
-pub fn environment() -> Vec<(String, String)> {
-    std::env::vars_os()
-        .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)))
-        .collect()
-}
+pub use api_client::{environment, path_of_server};
+pub use print::USAGE;

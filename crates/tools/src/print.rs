@@ -11,6 +11,9 @@ use weir_common::descriptor::descriptor_text;
 use weir_common::entry::OwnedEntry;
 use weir_common::escape::escape;
 
+/// The exit code of invalid arguments, which is clap's.
+pub const USAGE: u8 = 2;
+
 /// Characters of the widest column that is padded and not cut, but for the last one.
 const MAX_COLUMN_WIDTH: usize = 60;
 

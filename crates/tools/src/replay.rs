@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Args;
 use weir_replay::{Failure, Input, Mapping, MappingArgs, Output, Replay};
 
-use super::print;
+use super::print::{self, USAGE};
 use super::rule_files::{self, is_stdin};
 use weir_common::escape::escape;
 use weir_common::number::count;
@@ -75,7 +75,7 @@ pub fn run(args: &ReplayArgs) -> ExitCode {
 
 fn fail(failure: &Failure) -> ExitCode {
     let (text, code) = match failure {
-        Failure::Usage(text) => (text, ExitCode::from(super::USAGE)),
+        Failure::Usage(text) => (text, ExitCode::from(USAGE)),
         Failure::File(text) => (text, ExitCode::FAILURE),
     };
     // Standard error may be closed.

@@ -1,6 +1,7 @@
 //! `weir why`: shows what happened to a key: its denials, what changed for it, and its state now.
 
 mod events;
+mod replica;
 
 use std::collections::HashSet;
 use std::io::{self, Write};
@@ -10,13 +11,13 @@ use std::time::Duration;
 use clap::Args;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Unit};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use self::events::{Key, Row, time};
+use self::replica::{Replica, Status};
 use super::api_client::{ApiClient, ClientError, ConnectionArgs, read};
 use super::describe::part;
-use super::explain::print_text;
 use super::match_args::MatchArgs;
 use crate::http_client::parse_timeout;
 use crate::print::Column::{self, Left, Right};
@@ -24,7 +25,7 @@ use crate::print::{self, Output, counted, finish, line, table};
 use weir_api::messages::HistoryAnswer;
 use weir_common::duration::rounded;
 use weir_limiter::explain::{Explained, LiveDescriptor};
-use weir_top::{Scope, TopList};
+use weir_top::TopList;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -59,30 +60,6 @@ pub struct WhyArgs {
     server: Vec<String>,
     #[command(flatten)]
     connection: ConnectionArgs,
-}
-
-/// What a replica knows about the key.
-#[derive(Debug, Serialize)]
-struct Replica {
-    server: String,
-    #[serde(flatten)]
-    status: Status,
-    explained: Explained<LiveDescriptor>,
-    /// The hits denied in the last hour: rows of the key, alone or with other entries.
-    denied: TopList,
-    /// The oldest first.
-    denials: Vec<Value>,
-    changes: Vec<Value>,
-}
-
-/// What is needed of `/v1/status`.
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct Status {
-    #[serde(default)]
-    replica: String,
-    at: String,
-    uptime_ms: u64,
-    problems: Vec<Value>,
 }
 
 /// Reads a duration, or a time of the last day, in UTC as times are printed. Returns the time since then.
@@ -142,33 +119,6 @@ fn ask(args: &WhyArgs, server: Option<&str>) -> Result<Replica, ClientError> {
 #[derive(Deserialize)]
 struct Answer {
     status: Status,
-}
-
-impl Replica {
-    fn name(&self) -> &str {
-        if self.status.replica.is_empty() { &self.server } else { &self.status.replica }
-    }
-
-    fn print_now(&self, out: &mut dyn Write) -> io::Result<()> {
-        print_text(&self.explained, out)?;
-        let TopList { rows, scope, replicas, seconds, unlisted, .. } = &self.denied;
-        let (most, error) =
-            rows.iter().fold((0, 0), |sum, row| (sum.0 + row.count, sum.1 + row.error));
-        let hits = match (rows.is_empty(), *unlisted, error) {
-            (true, 0, _) => "no hit".to_owned(),
-            (true, unlisted, _) => format!("at most {}", counted(unlisted, "hit")),
-            (false, _, 0) => counted(most, "hit"),
-            (false, _, error) => format!("{} to {}", most - error, counted(most, "hit")),
-        };
-        let place = match scope {
-            Scope::Here => "this replica".to_owned(),
-            Scope::All => counted(*replicas as u64, "replica"),
-        };
-        let span = rounded(seconds.saturating_mul(1_000));
-        line(out, &format!("  denied: {hits} in {span} on {place}"))?;
-        let problems = self.status.problems.iter().filter_map(|problem| problem["text"].as_str());
-        problems.into_iter().try_for_each(|text| line(out, &format!("  problem: {text}")))
-    }
 }
 
 fn print_all(replicas: &[Replica], since: Duration, out: &mut dyn Write) -> io::Result<()> {

@@ -2,10 +2,17 @@
 
 use csv_core::{ReadRecordResult, Reader};
 
-use super::{Line, shown};
-use crate::rows::{Fields, Rows};
+use crate::rows::{Fields, Rows, shown};
 
 const MAX_COLUMNS: usize = 4096;
+
+/// What a line is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Line {
+    Row,
+    /// The names of the fields.
+    Ignored,
+}
 
 #[derive(Debug)]
 pub(crate) struct Csv {

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use memchr::memmem;
 
-use super::{CLIENT, Header, client};
+use super::client::{CLIENT, Header, client};
 use crate::rows::{Fields, Rows};
 
 /// A value of a line, and the text after it.

@@ -2,8 +2,9 @@
 
 use regex::Regex;
 
-use super::{
-    DEFAULT_BUCKETS, DEFAULT_QUANTILES, Mapper, Mapping, Observer, StatisticType, read::glob,
+use super::glob;
+use super::mapping::{
+    DEFAULT_BUCKETS, DEFAULT_QUANTILES, Mapper, Mapping, Observer, StatisticType,
 };
 
 /// The counters of a rule that are mapped; `over_limit_with_local_cache` is not.
@@ -63,7 +64,7 @@ pub(crate) fn builtin(response_time_as_milliseconds: bool) -> Mapper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mapper::Series;
+    use crate::mapper::mapping::Series;
 
     fn map(name: &str) -> Series {
         builtin(false).map(name, StatisticType::Counter).unwrap()

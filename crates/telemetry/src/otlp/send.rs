@@ -1,6 +1,7 @@
-//! Sends batches of spans, over HTTP or gRPC.
+//! Sends batches of spans, over HTTP or gRPC, and counts them.
 
 use std::env;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,10 +21,12 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tonic::transport::{Channel, Endpoint};
 
-use super::{Options, OtlpCounts, Protocol, unavailable};
+use super::options::{Options, Protocol};
 use weir_client::http::{self as http_client, Body, Target};
 use weir_client::tls::ClientCertificates;
 use weir_common::error::SetupError;
+use weir_common::metric_families;
+use weir_common::metrics::{Counter, MetricSink, MetricSource};
 use weir_common::secret::SecretUrl;
 use weir_common::throttle::Throttle;
 
@@ -33,6 +36,26 @@ const MAX_RESPONSE_BYTES: usize = 64 << 10;
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Counts of what was sent.
+#[derive(Clone, Debug, Default)]
+pub struct OtlpCounts {
+    sent: Counter,
+    failed: Counter,
+}
+
+metric_families! {
+    BATCHES_SENT: counter("trace_batches_sent", &[]) = "Batches of spans accepted by the OpenTelemetry collector";
+    BATCHES_FAILED: counter("trace_batches_failed", &[])
+        = "Batches of spans dropped because the OpenTelemetry collector did not accept them in time";
+}
+
+impl MetricSource for OtlpCounts {
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        sink.counter(BATCHES_SENT, self.sent.get());
+        sink.counter(BATCHES_FAILED, self.failed.get());
+    }
+}
 
 /// Sends batches on a runtime, by the exporter of `opentelemetry-otlp`.
 #[derive(Debug)]
@@ -143,6 +166,10 @@ fn channel(target: Target, certificates: Arc<ClientCertificates>) -> Result<Chan
         let (target, certificates) = (target.clone(), certificates.clone());
         async move { http_client::connect(&target, &certificates, true).await.map(TokioIo::new) }
     })))
+}
+
+pub(super) fn unavailable(error: impl Display) -> SetupError {
+    SetupError::Unavailable(error.to_string())
 }
 
 /// Sends requests over HTTP, one at a time.

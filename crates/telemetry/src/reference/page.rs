@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 
 use super::histogram::{quantile, scaled, with_bounds};
 use super::{Options, ReferenceSink, StatisticSink, StatisticValue};
-use crate::mapper::{Mapper, Observer, Series, StatisticType, builtin};
+use crate::mapper::builtin::builtin;
+use crate::mapper::mapping::{Mapper, Observer, Series, StatisticType};
 use crate::name_cache::NameCache;
 use crate::prometheus::PrometheusWriter;
 use weir_common::metrics::{HistogramSnapshot, MetricSink, SampleValue};

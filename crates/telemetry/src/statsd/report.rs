@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::{Display, Write};
 use std::sync::Arc;
 
-use super::mogrifier::{Identity, mogrify};
-use super::{Dialect, Mogrifier, Options};
+use super::mogrifier::{Identity, Mogrifier, mogrify};
 use crate::name_cache::NameCache;
 use crate::reference::{StatisticSink, StatisticValue};
 use weir_common::metrics::HistogramSnapshot;
@@ -14,6 +13,14 @@ const MILLISECONDS_PER_SECOND: f64 = 1_000.0;
 
 /// What starts tags in a name: of Librato, InfluxDB, Graphite and SignalFx.
 const TAG_CHARACTERS: [char; 5] = ['#', ',', ';', '[', ']'];
+
+/// How names and tags are written.
+#[derive(Clone, Debug)]
+pub enum Dialect {
+    StatsD,
+    /// Tags are separate from names, and the first of these that matches a name replaces it.
+    DogStatsD(Vec<Mogrifier>),
+}
 
 /// The values since the start, by name.
 #[derive(Debug, Default)]
@@ -85,17 +92,13 @@ pub struct Report {
 }
 
 impl Report {
-    pub fn new(options: &Options) -> Report {
-        let mogrifiers = match &options.dialect {
+    pub fn new(dialect: &Dialect, replaces_tag_characters: bool) -> Report {
+        let mogrifiers = match dialect {
             Dialect::StatsD => None,
             Dialect::DogStatsD(mogrifiers) => Some(mogrifiers.clone()),
         };
-        Report {
-            mogrifiers,
-            replaces_tag_characters: options.replaces_tag_characters,
-            identities: NameCache::default(),
-            sent: HashMap::new(),
-        }
+        let (identities, sent) = (NameCache::default(), HashMap::new());
+        Report { mogrifiers, replaces_tag_characters, identities, sent }
     }
 
     pub fn compose(&mut self, totals: &Totals) -> Batch {
@@ -196,7 +199,6 @@ fn sample_rate(count: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statsd::tests::options;
 
     fn totals(hits: u64, counts: [u64; 3]) -> Totals {
         let mut totals = Totals::default();
@@ -214,7 +216,7 @@ mod tests {
     }
 
     fn report() -> Report {
-        Report::new(&options(Dialect::StatsD))
+        Report::new(&Dialect::StatsD, false)
     }
 
     #[test]
@@ -242,9 +244,7 @@ mod tests {
             (Dialect::DogStatsD(vec![tag]), "rules,a", "rules_a"),
         ] {
             for (replaces, wanted) in [(false, kept), (true, replaced)] {
-                let options =
-                    Options { replaces_tag_characters: replaces, ..options(dialect.clone()) };
-                let text = Report::new(&options).compose(&totals).text;
+                let text = Report::new(&dialect, replaces).compose(&totals).text;
                 let (name, _) = text.split_once(':').unwrap();
                 assert_eq!(name, wanted, "{dialect:?}");
             }
@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn tags_follow_the_line_in_dogstatsd() {
         let mogrifier = Mogrifier::new("^hi(.*)$", "hi.$1", &[("part".into(), "$1".into())]);
-        let mut report = Report::new(&options(Dialect::DogStatsD(vec![mogrifier.unwrap()])));
+        let mut report = Report::new(&Dialect::DogStatsD(vec![mogrifier.unwrap()]), false);
         let mut totals = Totals::default();
         totals.statistic("hits.__a=b.__c=d", StatisticValue::Counter(3));
         totals.statistic("open", StatisticValue::Gauge(0.0));

@@ -9,8 +9,8 @@ use tokio::net::{TcpStream, UdpSocket, lookup_host};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::Protocol;
 use super::report::Batch;
+use weir_common::named_enum;
 use weir_common::throttle::Throttle;
 
 /// The timeout of finding the address and connecting, and of sending a report.
@@ -24,6 +24,14 @@ const LAST_TIMEOUT: Duration = Duration::from_millis(500);
 const MAX_DATAGRAM_BYTES: usize = 1_432;
 
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+named_enum! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Protocol, name {
+        Tcp = "tcp",
+        Udp = "udp",
+    }
+}
 
 /// A connection that is made when it is needed.
 #[derive(Debug)]
@@ -202,10 +210,7 @@ mod tests {
 
     use super::*;
     use crate::reference::{StatisticSink, StatisticValue};
-    use crate::statsd::report::Report;
-    use crate::statsd::report::Totals;
-    use crate::statsd::tests::options;
-    use crate::statsd::{Dialect, Protocol};
+    use crate::statsd::report::{Dialect, Report, Totals};
 
     /// Returns a batch of counters that are this long each.
     fn batch(lines: usize, length: usize) -> Batch {
@@ -213,7 +218,7 @@ mod tests {
         for line in 0..lines {
             totals.statistic(&format!("{line:0length$}"), StatisticValue::Counter(1));
         }
-        Report::new(&options(Dialect::StatsD)).compose(&totals)
+        Report::new(&Dialect::StatsD, false).compose(&totals)
     }
 
     fn sender(address: &str, protocol: Protocol) -> (Sender, watch::Sender<bool>) {
@@ -268,7 +273,7 @@ mod tests {
         for name in ["a", &"b".repeat(70_000), "c"] {
             totals.statistic(name, StatisticValue::Counter(1));
         }
-        assert_eq!(sender.send(&Report::new(&options(Dialect::StatsD)).compose(&totals)).await, 3);
+        assert_eq!(sender.send(&Report::new(&Dialect::StatsD, false).compose(&totals)).await, 3);
         assert_eq!(sender.skipped, 1);
         let mut buffer = [0; 100];
         for line in ["a:1|c", "c:1|c"] {

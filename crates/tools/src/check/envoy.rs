@@ -5,6 +5,7 @@ mod charges;
 mod compare;
 mod config;
 mod filter;
+mod findings;
 mod input;
 mod network;
 mod nodes;
@@ -13,89 +14,17 @@ mod resources;
 mod routes;
 mod service;
 
-use std::collections::HashSet;
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use self::filter::{EnvoyConfig, Sent};
+use self::filter::EnvoyConfig;
+use self::findings::Findings;
 use self::input::EnvoyFile;
 use weir_rules::source::RuleFile;
-use weir_rules::{Loaded, Origin, Position, Problem, Problems, SourceFile};
+use weir_rules::{Loaded, SourceFile};
 
 /// The most work of a comparison, in rules that an entry is compared with: some seconds. Filters, routes,
 /// `rate_limits` and rules multiply.
 pub(super) const MAX_EFFORT: usize = 1 << 28;
-
-pub(super) struct Findings {
-    problems: Problems,
-    file: Arc<str>,
-    /// The places that have a warning which is given once.
-    warned: HashSet<(Arc<str>, Position)>,
-    /// The work that may still be done; none after more was needed.
-    effort: Option<usize>,
-}
-
-impl Findings {
-    fn origin(&self, position: Position) -> Origin {
-        Origin { file: self.file.clone(), position }
-    }
-
-    /// Adds a warning about the file that is read.
-    fn add(&mut self, position: Position, message: String, text: &str, help: &str) {
-        self.add_at(&self.origin(position), message, text, help);
-    }
-
-    /// Adds a warning about a place in the file that is read, once for all routes and filters that have it.
-    fn add_once(&mut self, position: Position, message: &str, text: &str, help: &str) {
-        if self.warned.insert((self.file.clone(), position)) {
-            self.add(position, message.to_owned(), text, help);
-        }
-    }
-
-    fn add_error(&mut self, position: Position, message: String, help: &str) {
-        let problem = Problem::of_file(&self.file, message, help);
-        self.problems.push(problem.at(position));
-    }
-
-    fn has_error(&self, origin: &Origin) -> bool {
-        self.problems.list().iter().any(|problem| {
-            problem.is_error()
-                && problem.position == Some(origin.position)
-                && *problem.file == *origin.file
-        })
-    }
-
-    /// Counts work before it is done. Reports when it is too much, after which nothing may be done.
-    fn spend(&mut self, position: Position, effort: usize) -> bool {
-        let Some(left) = self.effort else { return false };
-        self.effort = left.checked_sub(effort);
-        if self.effort.is_none() {
-            let message = "the comparison with the rules takes too long, and was stopped here";
-            let help = "compare fewer listeners or rules at once, with a command for each part";
-            // It fits in, whatever else was found.
-            self.problems.start_file();
-            self.add_error(position, message.to_owned(), help);
-        }
-        self.effort.is_some()
-    }
-
-    /// Warns once about a value of a rule that is compared with the path and its query string.
-    fn add_exact_path(&mut self, origin: &Origin, descriptor: &str) {
-        if self.warned.insert((origin.file.clone(), origin.position)) {
-            let message = format!(
-                "'{descriptor}' is compared with the path and its query string, which any client can add"
-            );
-            let help = "write a wildcard with `share_threshold: true`, such as `/login*`, or let Envoy send the path alone, by the expression `request.url_path`";
-            self.add_at(origin, message, "", help);
-        }
-    }
-
-    /// Adds a warning about any file.
-    fn add_at(&mut self, origin: &Origin, message: String, text: &str, help: &str) {
-        let problem = Problem::of_file(&origin.file, message, help).at(origin.position);
-        self.problems.push(problem.about(text).warning());
-    }
-}
 
 /// Compares the configurations with the rules, and adds the findings to their problems. The files are
 /// added too, so that findings can show their lines.
@@ -105,12 +34,7 @@ pub(super) fn check(
     paths: &[PathBuf],
     max_problems: usize,
 ) {
-    let mut findings = Findings {
-        problems: Problems::new(max_problems),
-        file: "".into(),
-        warned: HashSet::new(),
-        effort: Some(effort),
-    };
+    let mut findings = Findings::new(effort, max_problems);
     let mut sent = Vec::new();
     let texts: Vec<RuleFile> =
         paths.iter().filter_map(|path| input::read(path, &mut findings.problems)).collect();
@@ -146,19 +70,10 @@ pub(super) fn check(
     loaded.files.extend(texts.into_iter().map(SourceFile::from));
 }
 
-/// Returns a descriptor as `key=value`, with `…` for what a request decides.
-fn describe(sent: &Sent) -> String {
-    let entry = |(key, values): &(String, actions::Values)| match values {
-        actions::Values::Any | actions::Values::Path => format!("{key}=…"),
-        actions::Values::OneOf(values) => format!("{key}={}", values.join("|")),
-    };
-    sent.entries.iter().map(entry).collect::<Vec<_>>().join(",")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_rules::{DEFAULT_MAX_PROBLEMS, Options};
+    use weir_rules::{DEFAULT_MAX_PROBLEMS, Options, Problem, Problems};
 
     /// The problems of 30 filters and 30 routes, with 30 rules, within this effort.
     fn problems(effort: usize) -> Vec<String> {

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use tonic::Status;
 
-use crate::OVER_LIMIT;
 use crate::print::{counted, on_stderr};
 use weir_api::json;
 use weir_api::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -16,6 +15,9 @@ use weir_api::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, 
 use weir_api::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use weir_common::duration::rounded;
 use weir_common::escape::escape;
+
+/// The exit code for requests over their limit.
+const OVER_LIMIT: u8 = 3;
 
 const GREEN: &str = "\u{1b}[32m";
 const RED: &str = "\u{1b}[31m";

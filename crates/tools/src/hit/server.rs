@@ -6,7 +6,7 @@ use std::{io, iter};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-use super::HitArgs;
+use super::arguments::HitArgs;
 use crate::http_client::is_not_tls;
 use weir_api::grpc_client::{self, TlsError};
 use weir_common::error::with_causes;

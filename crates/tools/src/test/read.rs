@@ -48,10 +48,7 @@ const START: Micros = 1_767_225_600 * SECOND;
 /// The first second after the times at which a test may start: 2100-01-01T00:00:00Z.
 const END: i64 = 4_102_444_800;
 
-/// The most requests of a file, so that a typing error does not run for hours.
-const MAX_REQUESTS: u64 = 10_000_000;
-
-/// What tests and steps take over from what they are in.
+/// What tests take over from the file, and steps from their test.
 #[derive(Clone)]
 struct Defaults {
     domain: Option<Rc<str>>,
@@ -176,7 +173,7 @@ fn read_tests(reader: &mut Reader<'_>, list: &Node<'_>, defaults: &Defaults) -> 
             }
         }
         let steps = match steps {
-            Some(steps) => step::read(reader, steps, &defaults, &mut requests),
+            Some(steps) => step::read(reader, steps, defaults.domain.as_ref(), &mut requests),
             None => {
                 reader.missing(item, &TEST, "steps", "write `steps:` and a list of requests");
                 Vec::new()

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Replica;
+use super::replica::Replica;
 use crate::describe::{described, matched, part};
 use crate::print::counted;
 use weir_common::descriptor::descriptor_text;

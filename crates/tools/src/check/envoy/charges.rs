@@ -4,8 +4,8 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 
-use super::Findings;
 use super::actions::written_entry;
+use super::findings::Findings;
 use super::nodes::{get, is_true, list, path, text};
 use weir_rules::tree::Node;
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::actions::{SentEntry, Values};
 use super::filter::Sent;
-use super::{Findings, describe};
+use super::findings::Findings;
 use weir_common::suggest::Suggester;
 use weir_rules::{Candidate, Level, MatchKind, Position, Rule, RuleSet};
 
@@ -87,6 +87,15 @@ pub(super) fn compare(rules: &RuleSet, sent: &[Sent], is_complete: bool, finding
 
 fn address(rule: &Rule) -> usize {
     std::ptr::from_ref(rule) as usize
+}
+
+/// Returns a descriptor as `key=value`, with `…` for what a request decides.
+fn describe(sent: &Sent) -> String {
+    let entry = |(key, values): &SentEntry| match values {
+        Values::Any | Values::Path => format!("{key}=…"),
+        Values::OneOf(values) => format!("{key}={}", values.join("|")),
+    };
+    sent.entries.iter().map(entry).collect::<Vec<_>>().join(",")
 }
 
 /// The descriptors of the rule file that the last entry may match; none if that takes too long.

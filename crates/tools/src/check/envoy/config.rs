@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::Findings;
 use super::filter::{EnvoyConfig, FILTER_TYPE, Filter, Sent, stage};
+use super::findings::Findings;
 use super::network;
 use super::nodes::{get, has_type, is_true, list, path, text, walk};
 use super::routes::Routes;

@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use super::Findings;
 use super::actions::{fixed, thrift_entry};
 use super::charges::check_twice;
 use super::filter::{Sent, stage};
+use super::findings::Findings;
 use super::nodes::{get, has_type, list, path, text};
 use super::routes::clusters;
 use weir_rules::tree::Node;

@@ -5,25 +5,19 @@
 //! that Envoy sends at the start, and an end with other entries than its start. `id.rs` checks the entry that names the
 //! reservation.
 
-mod id;
+pub(super) mod id;
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::Findings;
+use self::id::Place;
 use super::actions::{Values, descriptors, written_entry};
 use super::charges::expects_match;
 use super::compare::ends;
 use super::filter::EnvoyConfig;
+use super::findings::Findings;
 use super::nodes::{get, is_true, list, text};
 use weir_rules::tree::Node;
 use weir_rules::{Domain, Position, Reserve, ReserveStep};
-
-pub(super) struct Place<'p, 'n, 'a> {
-    pub manager: &'n Node<'a>,
-    pub route: &'n Node<'a>,
-    /// The `typed_per_filter_config` of the route, the most specific first.
-    pub configs: &'p [&'n Node<'a>],
-}
 
 /// The items of the next route, and the items that were checked.
 #[derive(Default)]

@@ -6,12 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use super::Findings;
 use super::actions::{Values, descriptors, exact_path, size, unknown};
 use super::charges;
 use super::filter::{EnvoyConfig, Filter, Sent, stage};
+use super::findings::Findings;
 use super::nodes::{get, has_type, is_true, list, text};
-use super::reservations::{Place, Reservations};
+use super::reservations::Reservations;
+use super::reservations::id::Place;
 use weir_rules::Position;
 use weir_rules::tree::{Content, Node};
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::Findings;
+use super::findings::Findings;
 use super::nodes::{get, has_type, list, path, text};
 use weir_rules::tree::{Content, Node};
 

@@ -1,8 +1,10 @@
 //! Reads the steps of a test: when to send which requests.
 
+use std::rc::Rc;
+
 use super::super::file::{DescriptorSpec, Step};
 use super::super::report::duration_text;
-use super::{Defaults, MAX_REQUESTS, expect};
+use super::expect;
 use weir_common::descriptor::DescriptorArg;
 use weir_limit::{Micros, SECOND, Unit};
 use weir_limiter::{BudgetStep, Override};
@@ -26,6 +28,9 @@ pub(super) static LIMIT: Section = Section {
     keys: &["rate", "requests_per_unit", "unit", "unit_multiplier"],
 };
 
+/// The most requests of a file, so that a typing error does not run for hours.
+const MAX_REQUESTS: u64 = 10_000_000;
+
 const MAX_REPEAT: u32 = 1_000_000;
 
 /// The longest time that a test may take: the memory store forgets keys earlier if more time passes.
@@ -35,14 +40,14 @@ const MAX_TIME: Micros = 50 * 365 * 86_400 * SECOND;
 pub(super) fn read(
     reader: &mut Reader<'_>,
     list: &Node<'_>,
-    defaults: &Defaults,
+    test_domain: Option<&Rc<str>>,
     requests: &mut u64,
 ) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut now = 0;
     for item in reader.list(list, "steps", "requests, such as `{at: 0s, descriptors: ['path=/a']}`")
     {
-        let Some(step) = read_step(reader, item, defaults, now) else { continue };
+        let Some(step) = read_step(reader, item, test_domain, now) else { continue };
         now = step.at + step.every * Micros::from(step.repeat - 1);
         let before = *requests;
         *requests += u64::from(step.repeat);
@@ -59,10 +64,10 @@ pub(super) fn read(
 fn read_step(
     reader: &mut Reader<'_>,
     node: &Node<'_>,
-    defaults: &Defaults,
+    test_domain: Option<&Rc<str>>,
     now: Micros,
 ) -> Option<Step> {
-    let mut domain = defaults.domain.clone();
+    let mut domain = test_domain.cloned();
     // A request without a number of hits says 0, which counts as 1 unless a rule has an estimate.
     let (mut at, mut repeat, mut every, mut hits) = (now, 1, 0, 0);
     let (mut list, mut expected, mut budgets) = (None, None, Vec::new());

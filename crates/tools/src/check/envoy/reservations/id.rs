@@ -1,14 +1,21 @@
 //! Ids of reservations that clients can choose.
 
-use super::super::Findings;
 use super::super::actions::written_entry;
 use super::super::filter::{EnvoyConfig, FILTER_TYPE};
+use super::super::findings::Findings;
 use super::super::nodes::{get, has_type, is_true, list, path, text};
-use super::Place;
 use weir_rules::tree::Node;
 
 const MUTATION_TYPE: &str = "filters.http.header_mutation.v3.HeaderMutation";
 const REQUEST_ID: &str = "x-request-id";
+
+/// Where items are used.
+pub(crate) struct Place<'p, 'n, 'a> {
+    pub manager: &'n Node<'a>,
+    pub route: &'n Node<'a>,
+    /// The `typed_per_filter_config` of the route, the most specific first.
+    pub configs: &'p [&'n Node<'a>],
+}
 
 /// Reports an item whose id a client can choose, or that has one id for all requests.
 pub(super) fn check(

@@ -1,5 +1,5 @@
+use super::mapping::Series;
 use super::*;
-use crate::mapper::Series;
 
 fn mapper(text: &str) -> Mapper {
     let (mapper, warnings) = read(text).unwrap();

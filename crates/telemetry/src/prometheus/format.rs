@@ -1,6 +1,22 @@
-//! The choice of a format by the `Accept` header of a request.
+//! The formats that Prometheus reads, and the choice of one by the `Accept` header of a request.
 
-use super::TextFormat;
+/// A format that Prometheus reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextFormat {
+    /// Prometheus' text format 0.0.4.
+    Prometheus,
+    /// OpenMetrics 1.0.
+    OpenMetrics,
+}
+
+impl TextFormat {
+    pub fn content_type(self) -> &'static str {
+        match self {
+            TextFormat::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+            TextFormat::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
 
 /// Returns OpenMetrics only if the client accepts it with a higher weight than Prometheus' own format.
 pub fn preferred_format(accept: &str) -> TextFormat {

@@ -1,0 +1,37 @@
+//! What a replay prints: its report, in one of several forms, or why there is none.
+
+use std::io::{self, Write};
+
+use clap::ValueEnum;
+
+use crate::report::Report;
+use crate::{html, json, text};
+
+/// What prevents a replay, as lines for standard error.
+#[derive(Debug)]
+pub enum Failure {
+    /// The arguments are invalid.
+    Usage(String),
+    /// A file is invalid or cannot be read.
+    File(String),
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Output {
+    Text,
+    Json,
+    /// One page with plots, for a browser.
+    Html,
+}
+
+impl Report {
+    pub fn print(&self, output: Output, out: &mut impl Write) -> io::Result<()> {
+        let mut out = io::BufWriter::new(out);
+        match output {
+            Output::Text => text::print(self, &mut out)?,
+            Output::Json => json::print(self, &mut out)?,
+            Output::Html => html::print(self, &mut out)?,
+        }
+        out.flush()
+    }
+}
