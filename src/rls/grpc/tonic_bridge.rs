@@ -18,9 +18,9 @@ use tonic::service::Routes;
 use tonic::{Code, Status};
 use tower_service::Service;
 
-use super::Grpc;
 use super::call::{CallContext, memory_exceeded};
 use super::client_wait::send_data;
+use super::server::Grpc;
 use super::stats::OtherMethod;
 use crate::net::Reservation;
 use crate::rls::service::HoldGuard;
