@@ -21,10 +21,10 @@ use tokio::sync::watch;
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::Resp;
-use super::commands::Command;
+use super::command::Command;
 use super::parser::{Parser, ProtocolError, RespRequest};
 use super::reply::Replies;
+use super::server::Resp;
 use super::session::{After, Session};
 use crate::net::{ConnectionBudget, ConnectionHandle, Reservation};
 use weir_store::{States, Store};
