@@ -1,20 +1,18 @@
 //! The debug pages: what runs, by which rules, in which state.
 
-mod log_level;
-
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::Path;
-use axum::http::HeaderMap;
-use axum::response::IntoResponse;
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::{Value, json};
 
-use super::Sources;
-use super::access::Access;
+use super::access::{Access, OperatorChange};
 use super::index;
 use super::problems::{Problem, problems};
+use super::sources::Sources;
 use super::store_state::StoreState;
 use crate::http::metrics::{self, MetricsPages};
 use crate::http::page::{self, Page};
@@ -23,7 +21,7 @@ use crate::rls::service::Rules;
 use crate::{COMMIT, VERSION};
 use weir_rules::{RuleSet, YAML_HEADER};
 use weir_store::{Operations, Store};
-use weir_telemetry::log::ActiveLevels;
+use weir_telemetry::log::{ActiveLevels, LogLevels};
 
 const TEXT: &str = "text/plain; charset=utf-8";
 pub(super) const JSON: &str = "application/json";
@@ -67,7 +65,7 @@ pub fn debug<S: Store + Operations + 'static>(pages: DebugPages<S>, v1: Router) 
     let of_status = pages.clone();
     let status = Page::new(JSON, move || format!("{:#}\n", status(&of_status)));
     Router::new()
-        .route("/log_level", get(log_level::show).put(log_level::change).with_state(pages.clone()))
+        .route("/log_level", get(show_levels).put(change_levels).with_state(pages.clone()))
         .route("/metrics", get(metrics::answer).with_state(pages.metrics.clone()))
         .route("/rlconfig", get(page::answer).with_state(rlconfig))
         .route("/rules", get(page::answer).with_state(rules))
@@ -124,4 +122,45 @@ fn status<S: Store + Operations>(pages: &DebugPages<S>) -> Value {
     status["tls"] = identities.to_json();
     status["log_level"] = pages.log_levels.as_ref().map(|levels| levels.get().to_string()).into();
     status
+}
+
+async fn show_levels<S>(State(pages): State<Arc<DebugPages<S>>>) -> Response {
+    match &pages.log_levels {
+        Some(levels) => format!("{}\n", levels.get()).into_response(),
+        None => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+/// Applies the levels of the query, `?level=info,h2=debug`.
+///
+/// Who may write to `/v1` may change them. No content type is needed for that: a change is a PUT, which
+/// a web page cannot make a browser send to another origin.
+async fn change_levels<S>(State(pages): State<Arc<DebugPages<S>>>, request: Request) -> Response {
+    let caller = match pages.access.check(&request) {
+        Ok(caller) => caller,
+        Err(refusal) => return refusal.into_response(),
+    };
+    let Some(active) = &pages.log_levels else { return StatusCode::NOT_FOUND.into_response() };
+    let query = request.uri().query().unwrap_or_default();
+    let level = query.split('&').find_map(|part| part.strip_prefix("level=")).unwrap_or_default();
+    match decoded(level).parse::<LogLevels>() {
+        Ok(levels) => {
+            let (from, to) = (active.get().to_string(), levels.to_string());
+            active.set(levels);
+            tracing::warn!(from, to, "log level changed");
+            let subject = format!("{from} to {to}");
+            let (subject, action) = (&subject, "set log level");
+            let change = OperatorChange { by: "", action, subject, shown: subject };
+            caller.audit(&pages.sources.log, &change);
+            format!("{to}\n").into_response()
+        }
+        Err(error) => (StatusCode::BAD_REQUEST, format!("?level=…: {error}\n")).into_response(),
+    }
+}
+
+/// Decodes the characters of levels that clients may encode.
+fn decoded(level: &str) -> String {
+    [("%2C", ","), ("%2c", ","), ("%3D", "="), ("%3d", "="), ("%3A", ":"), ("%3a", ":")]
+        .into_iter()
+        .fold(level.to_owned(), |level, (encoded, plain)| level.replace(encoded, plain))
 }
