@@ -9,9 +9,9 @@ use weir_limit::{Micros, ReservationResult, SECOND};
 use weir_limiter::{BudgetStep, RequestDecision, RequestError, Status};
 use weir_store::StoreError;
 
-const MAX_ID_BYTES: usize = 1024;
+pub(super) const MAX_ID_BYTES: usize = 1024;
 /// The most entries of all descriptors of a request. Decoded, each takes a multiple of its bytes in the message.
-const MAX_ENTRIES: usize = 64;
+pub(super) const MAX_ENTRIES: usize = 64;
 
 #[derive(Debug)]
 pub struct BudgetParts<'a> {
