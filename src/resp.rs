@@ -19,26 +19,5 @@ mod stats;
 #[cfg(test)]
 mod tests;
 
-use std::net::SocketAddr;
-
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::watch;
-
-use self::connection::Connection;
 pub use self::server::{Limits, MAX_REQUEST_BYTES, MIN_BUFFERED_BYTES, Resp};
 pub use self::stats::RespStats;
-use crate::net::ConnectionHandle;
-use weir_store::{States, Store};
-
-impl<S: Store + States + 'static> Resp<S> {
-    /// Serves a connection until it is closed, or `shutdown` turns true and what was read is answered.
-    pub async fn serve(
-        &self,
-        stream: impl AsyncRead + AsyncWrite + Unpin,
-        handle: &ConnectionHandle,
-        peer: Option<SocketAddr>,
-        shutdown: watch::Receiver<bool>,
-    ) {
-        Connection::new(self, stream, handle, peer).serve(shutdown).await;
-    }
-}

@@ -12,7 +12,6 @@ use crate::net::token_file::TokenFile;
 use crate::rls::service::RateLimit;
 use weir_common::threads::repeat_blocking;
 use weir_common::throttle::Throttle;
-use weir_store::{States, Store};
 
 /// How often the file of the password is read.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
@@ -55,7 +54,7 @@ pub struct Resp<S> {
     password_log: Throttle,
 }
 
-impl<S: Store + States + 'static> Resp<S> {
+impl<S> Resp<S> {
     pub fn new(rate_limit: RateLimit<S>, limits: Limits, password: Option<TokenFile>) -> Resp<S> {
         Resp {
             rate_limit,
@@ -75,9 +74,7 @@ impl<S: Store + States + 'static> Resp<S> {
     pub fn refusing_at(self) -> Resp<S> {
         Resp { accepts_at: false, ..self }
     }
-}
 
-impl<S> Resp<S> {
     pub(super) fn next_id(&self) -> u64 {
         self.connections.fetch_add(1, Ordering::Relaxed) + 1
     }

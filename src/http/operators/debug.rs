@@ -7,11 +7,13 @@ use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use super::access::{Access, OperatorChange};
 use super::index;
 use super::problems::{Problem, problems};
+use super::query::parameters;
 use super::sources::Sources;
 use super::store_state::StoreState;
 use crate::http::metrics::{self, MetricsPages};
@@ -19,7 +21,7 @@ use crate::http::page::{self, Page};
 use crate::http::probes::probes;
 use crate::rls::service::Rules;
 use crate::{COMMIT, VERSION};
-use weir_rules::{RuleSet, YAML_HEADER};
+use weir_rules::RuleSet;
 use weir_store::{Operations, Store};
 use weir_telemetry::log::{ActiveLevels, LogLevels};
 
@@ -77,10 +79,6 @@ pub fn debug<S: Store + Operations + 'static>(pages: DebugPages<S>, v1: Router) 
         .merge(probes(health.clone()))
         .route("/", get(async |headers: HeaderMap| index::answer(&headers, INDEX.into_response())))
         .fallback(get(async || INDEX))
-}
-
-pub(super) fn rules_yaml(rules: Rules) -> Arc<Page> {
-    rules_page(rules, YAML, |rules| rules.to_yaml(), YAML_HEADER)
 }
 
 /// Returns the runbook of an alert, or all of them if there is none of this name.
@@ -141,9 +139,9 @@ async fn change_levels<S>(State(pages): State<Arc<DebugPages<S>>>, request: Requ
         Err(refusal) => return refusal.into_response(),
     };
     let Some(active) = &pages.log_levels else { return StatusCode::NOT_FOUND.into_response() };
-    let query = request.uri().query().unwrap_or_default();
-    let level = query.split('&').find_map(|part| part.strip_prefix("level=")).unwrap_or_default();
-    match decoded(level).parse::<LogLevels>() {
+    let level = parameters(request.uri()).find(|(name, _)| name == "level");
+    let level = percent_decode_str(level.map_or("", |(_, level)| level)).decode_utf8_lossy();
+    match level.parse::<LogLevels>() {
         Ok(levels) => {
             let (from, to) = (active.get().to_string(), levels.to_string());
             active.set(levels);
@@ -156,11 +154,4 @@ async fn change_levels<S>(State(pages): State<Arc<DebugPages<S>>>, request: Requ
         }
         Err(error) => (StatusCode::BAD_REQUEST, format!("?level=…: {error}\n")).into_response(),
     }
-}
-
-/// Decodes the characters of levels that clients may encode.
-fn decoded(level: &str) -> String {
-    [("%2C", ","), ("%2c", ","), ("%3D", "="), ("%3d", "="), ("%3A", ":"), ("%3a", ":")]
-        .into_iter()
-        .fold(level.to_owned(), |level, (encoded, plain)| level.replace(encoded, plain))
 }

@@ -27,13 +27,13 @@ use axum::routing::get;
 use self::api::{Answer, Api, guard};
 use self::status::LastStatus;
 use super::access::Access;
-use super::debug::{JSON, rules_yaml};
+use super::debug::{JSON, YAML, rules_page};
 use super::error::ApiError;
 use super::history::History;
 use super::query::Query;
 use super::sources::Sources;
 use crate::http::budget::BufferBudget;
-use weir_rules::truncated;
+use weir_rules::{YAML_HEADER, truncated};
 use weir_store::{Operations, States};
 
 const OPENAPI: &str = include_str!("../../../docs/reference/openapi.json");
@@ -52,7 +52,7 @@ pub fn v1<S: States + Operations + 'static>(
     let api = Arc::new(Api {
         controls_page: controls::page(controls.clone()),
         rules_page: rules::page(rules.clone(), limiter.denials().redaction().clone()),
-        yaml_page: rules_yaml(rules.clone()),
+        yaml_page: rules_page(rules.clone(), YAML, |rules| rules.to_yaml(), YAML_HEADER),
         buffers: BufferBudget::new(MAX_BUFFERED_BYTES),
         sources,
         history,

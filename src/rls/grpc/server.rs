@@ -11,7 +11,6 @@ use crate::net::MemoryBudget;
 use crate::rls::service::RateLimit;
 use crate::trace::Sampler;
 use weir_common::throttle::Throttle;
-use weir_store::Store;
 
 /// The bounds on what clients may take from the process.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +44,7 @@ pub struct Grpc<S> {
 /// Bytes per connection that do not count against [`Limits::max_buffered`].
 const FREE_BYTES: usize = 128 << 10;
 
-impl<S: Store> Grpc<S> {
+impl<S> Grpc<S> {
     pub fn new(rate_limit: RateLimit<S>, routes: Routes, limits: Limits) -> Grpc<S> {
         Grpc {
             rate_limit,
