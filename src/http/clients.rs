@@ -4,7 +4,7 @@
 //! their own, and large bodies are parsed on a third, so that no body delays health or a decision.
 
 mod failure;
-mod stats;
+mod method;
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -24,7 +24,8 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use self::failure::Failure;
 pub use self::failure::JsonErrors;
-pub use self::stats::JsonStats;
+pub use self::method::JsonStats;
+use self::method::Method;
 use super::metrics::{self, MetricsPages};
 use super::probes::{HEALTHCHECK, healthcheck, probes};
 use crate::health::Health;
@@ -40,7 +41,7 @@ use crate::rls::service::{
 };
 use crate::trace::{RequestTrace, Sampler};
 use pb::reserve_response::Code as ReserveCode;
-use weir_api::json::{self, RATE_LIMIT_REQUEST};
+use weir_api::json;
 use weir_common::threads;
 use weir_common::throttle::Throttle;
 use weir_limiter::Holds;
@@ -83,37 +84,6 @@ pub fn router(json: Json, health: Arc<Health>, metrics: Option<Arc<MetricsPages>
     match metrics {
         Some(metrics) => router.route("/metrics", get(metrics::answer).with_state(metrics)),
         None => router,
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Method {
-    ShouldRateLimit,
-    Reserve,
-    Settle,
-    Cancel,
-}
-
-impl Method {
-    const BUDGET: [Method; 3] = [Method::Reserve, Method::Settle, Method::Cancel];
-
-    fn path(self) -> &'static str {
-        match self {
-            Method::ShouldRateLimit => "/json",
-            Method::Reserve => "/v1/budget/reserve",
-            Method::Settle => "/v1/budget/settle",
-            Method::Cancel => "/v1/budget/cancel",
-        }
-    }
-
-    /// The full name of the message that it receives.
-    fn request(self) -> &'static str {
-        match self {
-            Method::ShouldRateLimit => RATE_LIMIT_REQUEST,
-            Method::Reserve => pb::ReserveRequest::NAME,
-            Method::Settle => pb::SettleRequest::NAME,
-            Method::Cancel => pb::CancelRequest::NAME,
-        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The commands that charge or read the store.
+//! Runs the commands that charge or read the store.
 
 mod check;
 mod count;
@@ -9,41 +9,12 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use self::reduce::Reduce;
-use super::Resp;
+use super::command::{Command, CommandError};
 use super::reply::Replies;
-use weir_common::named_enum;
-use weir_limiter::RequestError;
+use super::server::Resp;
 use weir_store::{States, Store};
 
-/// The domain of keys that no rule applies to: in requests an empty domain is invalid, and rules with one are rejected.
-/// The key of the only entry distinguishes commands.
-const DOMAIN: &str = "";
-
-named_enum! {
-    /// The commands, by their names in lower case, as metrics have them.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub(crate) enum Command, label {
-        Check = "weir.check",
-        CheckAll = "weir.checkall",
-        Count = "weir.count",
-        Throttle = "cl.throttle",
-        Reduce = "rl.reduce",
-        PReduce = "rl.preduce",
-        Get = "rl.get",
-        PGet = "rl.pget",
-    }
-}
-
 impl Command {
-    pub fn named(name: &str) -> Option<Command> {
-        Command::ALL.into_iter().find(|command| command.label().eq_ignore_ascii_case(name))
-    }
-
-    /// Whether a pipeline waits before and after the command: it reads states over a connection of its own.
-    pub fn runs_alone(self) -> bool {
-        self == Command::Count
-    }
-
     pub async fn run<S: Store + States>(
         self,
         resp: &Resp<S>,
@@ -75,38 +46,4 @@ impl Command {
             resp.stats.decisions.record(started.elapsed().as_micros() as u64);
         }
     }
-}
-
-/// Why a command is invalid or failed. Nothing is replied yet.
-#[derive(Debug, thiserror::Error)]
-enum CommandError {
-    #[error("ERR wrong number of arguments for '{0}' command")]
-    Count(&'static str),
-    #[error("ERR value is not an integer or out of range")]
-    Integer,
-    #[error("ERR syntax error")]
-    Syntax,
-    #[error("ERR AT needs store.redis.clock = caller, or a store that is not Redis")]
-    At,
-    #[error("ERR the domain and keys must be UTF-8")]
-    Text,
-    #[error("ERR {0}")]
-    Request(RequestError),
-    #[error("ERR {0}")]
-    Span(String),
-    #[error("ERR store unavailable")]
-    Store,
-}
-
-impl From<RequestError> for CommandError {
-    fn from(error: RequestError) -> CommandError {
-        match error {
-            RequestError::Store(_) => CommandError::Store,
-            other => CommandError::Request(other),
-        }
-    }
-}
-
-fn text(argument: &[u8]) -> Result<&str, CommandError> {
-    std::str::from_utf8(argument).map_err(|_| CommandError::Text)
 }

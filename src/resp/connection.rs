@@ -21,10 +21,10 @@ use tokio::sync::watch;
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::Resp;
-use super::commands::Command;
+use super::command::Command;
 use super::parser::{Parser, ProtocolError, RespRequest};
 use super::reply::Replies;
+use super::server::Resp;
 use super::session::{After, Session};
 use crate::net::{ConnectionBudget, ConnectionHandle, Reservation};
 use weir_store::{States, Store};
@@ -62,7 +62,7 @@ enum Closed {
     Now,
 }
 
-pub(super) struct Connection<'a, S, Stream> {
+struct Connection<'a, S, Stream> {
     resp: &'a Resp<S>,
     stream: Stream,
     handle: &'a ConnectionHandle,
@@ -88,42 +88,41 @@ type Waiting<'a> = FuturesOrdered<Running<'a>>;
 /// The name of a command, and its arguments.
 type Words<'a> = SmallVec<[&'a [u8]; 16]>;
 
-impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'a, S, Stream> {
-    pub fn new(
-        resp: &'a Resp<S>,
-        stream: Stream,
-        handle: &'a ConnectionHandle,
+impl<S: Store + States + 'static> Resp<S> {
+    /// Serves a connection until it is closed, or `shutdown` turns true and what was read is answered.
+    pub async fn serve(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin,
+        handle: &ConnectionHandle,
         peer: Option<SocketAddr>,
-    ) -> Connection<'a, S, Stream> {
-        let session = Session::new(resp.next_id(), resp.password.as_ref());
-        let budget = ConnectionBudget::new(&resp.budget);
-        Connection {
-            resp,
+        shutdown: watch::Receiver<bool>,
+    ) {
+        let budget = ConnectionBudget::new(&self.budget);
+        let mut connection = Connection {
+            resp: self,
             stream,
             handle,
             peer,
-            session,
+            session: Session::new(self.next_id(), self.password.as_ref()),
             replies: Replies::default(),
             partial: budget.reservation(),
             unread: budget.reservation(),
-            waiting: ConnectionBudget::without_free(&resp.budget).reservation(),
+            waiting: ConnectionBudget::without_free(&self.budget).reservation(),
             turn: 0,
-        }
-    }
-
-    /// Serves the connection until it is closed, or until `shutdown` turns true and what was read is answered.
-    pub async fn serve(mut self, shutdown: watch::Receiver<bool>) {
-        if self.serve_requests(shutdown).await.is_err() {
+        };
+        if connection.serve_requests(shutdown).await.is_err() {
             return;
         }
-        self.handle.set_busy(false);
+        handle.set_busy(false);
         // With TLS, the client learns that nothing is missing.
         tokio::select! {
-            _ = timeout(self.resp.limits.timeout, self.stream.shutdown()) => {}
-            () = self.handle.evicted() => {}
+            _ = timeout(self.limits.timeout, connection.stream.shutdown()) => {}
+            () = handle.evicted() => {}
         }
     }
+}
 
+impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'a, S, Stream> {
     /// Returns an error if the client can be sent nothing more.
     async fn serve_requests(&mut self, mut shutdown: watch::Receiver<bool>) -> Result<(), Closed> {
         let (mut input, mut parser) = (Vec::new(), Parser::default());

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::commands::Command;
+use super::command::Command;
 use super::parser::read_integer;
 use super::reply::{Replies, Version};
 use crate::VERSION;

@@ -1,6 +1,6 @@
 //! The metrics of the listener for Redis clients.
 
-use super::commands::Command;
+use super::command::Command;
 use weir_common::metric_families;
 use weir_common::metrics::{Counter, Histogram, MetricSink, MetricSource, SampleValue};
 

@@ -4,6 +4,9 @@
 //! generated code, and answered on the connection's task: immediately if the store does so, else
 //! when the store answers. The responses to requests that arrived with one read, or that the store
 //! answered together, therefore leave with one write. All other methods are served by tonic.
+//!
+//! HTTP/1 clients are told what to change: Envoy speaks HTTP/1 to clusters that do not ask for HTTP/2, and then passes
+//! all requests.
 
 mod call;
 mod calls;
@@ -11,10 +14,9 @@ mod client_wait;
 mod connection;
 mod fairness;
 mod gzip;
-mod http1;
-mod place;
 mod refused;
 mod resets;
+mod server;
 mod stats;
 mod tonic_bridge;
 
@@ -24,70 +26,69 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy, sink};
 use tokio::sync::{Mutex, watch};
-use tonic::service::Routes;
+use tokio::time::timeout;
 
 use self::call::{CallContext, CallTimer};
 pub use self::fairness::ReadScheduler;
 use self::fairness::ThrottledIo;
 pub use self::gzip::Inflater;
+pub use self::server::{Grpc, Limits};
 pub use self::stats::GrpcStats;
-use crate::net::{ConnectionBudget, ConnectionHandle, MemoryBudget};
-use crate::rls::service::RateLimit;
-use crate::trace::{Ends, Sampler};
-use weir_common::throttle::Throttle;
+use self::stats::Refused;
+use crate::net::{ConnectionBudget, ConnectionHandle, Stream};
+use crate::trace::Ends;
 use weir_store::Store;
 
-/// The bounds on what clients may take from the process.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// The largest request, in bytes.
-    pub max_message: usize,
-    /// Concurrent streams per connection.
-    pub max_streams: u32,
-    /// Bytes of partly received requests and unread responses of all connections, but for the first 128 KiB of each.
-    pub max_buffered: usize,
-    /// The timeout of a handshake, of the answer to a ping, of receiving a whole request, and of a
-    /// client reading a response.
-    pub timeout: Duration,
-    /// The age at which a connection is asked to close, and how long its calls may then take.
-    pub max_age: Duration,
-    pub max_age_grace: Duration,
-}
+/// How every connection of HTTP/2 begins.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-#[derive(Debug)]
-pub struct Grpc<S> {
-    rate_limit: RateLimit<S>,
-    /// The services of all other methods.
-    routes: Routes,
-    limits: Limits,
-    sampler: Sampler,
-    budget: Arc<MemoryBudget>,
-    pub stats: Arc<GrpcStats>,
-    abuse_log: Throttle,
-}
+const ANSWER: &[u8] = b"HTTP/1.1 505 HTTP Version Not Supported\r\n\
+content-type: text/plain\r\n\
+connection: close\r\n\
+\r\n\
+this port is for gRPC, which needs HTTP/2: set http2_protocol_options for Envoy's cluster, and use the port of \
+http.address for HTTP/1\n";
 
-/// Bytes per connection that do not count against [`Limits::max_buffered`].
-const FREE_BYTES: usize = 128 << 10;
+/// How long an answered client may take to close the connection.
+const LINGER: Duration = Duration::from_secs(1);
 
-const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+/// What an answered client may send until then.
+const MAX_UNREAD_BYTES: u64 = 64 << 10;
 
 impl<S: Store> Grpc<S> {
-    pub fn new(rate_limit: RateLimit<S>, routes: Routes, limits: Limits) -> Grpc<S> {
-        Grpc {
-            rate_limit,
-            routes: routes.prepare(),
-            limits,
-            sampler: Sampler::default(),
-            budget: MemoryBudget::new(limits.max_buffered, FREE_BYTES),
-            stats: Arc::new(GrpcStats::default()),
-            abuse_log: Throttle::default(),
+    /// Waits for the first bytes of a connection, and returns it unless they are HTTP/1. None if the client is answered
+    /// or gone, sends nothing in time, the connection is evicted, or the service stops.
+    pub async fn refuse_http1(
+        &self,
+        stream: Stream,
+        peer: Option<SocketAddr>,
+        handle: &ConnectionHandle,
+        shutdown: &mut watch::Receiver<bool>,
+    ) -> Option<Stream> {
+        // With TLS, only HTTP/2 is offered.
+        if matches!(stream, Stream::Tls(_)) {
+            return Some(stream);
         }
-    }
-
-    pub fn with_sampler(self, sampler: Sampler) -> Grpc<S> {
-        Grpc { sampler, ..self }
+        let mut start = [0; PREFACE.len()];
+        let received = tokio::select! {
+            biased;
+            received = timeout(self.limits.timeout, stream.peek(&mut start)) => received.ok()?.ok()?,
+            () = handle.evicted() => return None,
+            () = connection::shut_down(shutdown) => return None,
+        };
+        let start = &start[..received];
+        if PREFACE.starts_with(start) || !start.first().is_some_and(u8::is_ascii_uppercase) {
+            return Some(stream).filter(|_| received > 0);
+        }
+        let line = start.split(|byte| *byte == b'\r').next().unwrap_or_default();
+        self.stats.count_refused(Refused::Http1, peer, &String::from_utf8_lossy(line));
+        tokio::select! {
+            _ = timeout(LINGER, answer(stream)) => {}
+            () = handle.evicted() => {}
+        }
+        None
     }
 
     /// Serves one connection until it is closed. The scheduler of its thread throttles its socket.
@@ -119,11 +120,11 @@ impl<S: Store> Grpc<S> {
         })
         .await;
     }
+}
 
-    fn log_abuse(&self, peer: Option<SocketAddr>, error: &dyn std::fmt::Display) {
-        if let Some(suppressed) = self.abuse_log.pass() {
-            let peer = peer.map(tracing::field::display);
-            tracing::warn!(peer, %error, suppressed, "closed an abusive gRPC connection");
-        }
-    }
+/// Answers, and waits for the client to close: unread bytes would reset the connection and lose the answer.
+async fn answer(mut stream: Stream) -> std::io::Result<u64> {
+    stream.write_all(ANSWER).await?;
+    stream.shutdown().await?;
+    copy(&mut stream.take(MAX_UNREAD_BYTES), &mut sink()).await
 }

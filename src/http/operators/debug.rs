@@ -1,29 +1,29 @@
 //! The debug pages: what runs, by which rules, in which state.
 
-mod log_level;
-
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::Path;
-use axum::http::HeaderMap;
-use axum::response::IntoResponse;
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
-use super::Sources;
-use super::access::Access;
+use super::access::{Access, OperatorChange};
 use super::index;
 use super::problems::{Problem, problems};
+use super::query::parameters;
+use super::sources::Sources;
 use super::store_state::StoreState;
 use crate::http::metrics::{self, MetricsPages};
 use crate::http::page::{self, Page};
 use crate::http::probes::probes;
 use crate::rls::service::Rules;
 use crate::{COMMIT, VERSION};
-use weir_rules::{RuleSet, YAML_HEADER};
+use weir_rules::RuleSet;
 use weir_store::{Operations, Store};
-use weir_telemetry::log::ActiveLevels;
+use weir_telemetry::log::{ActiveLevels, LogLevels};
 
 const TEXT: &str = "text/plain; charset=utf-8";
 pub(super) const JSON: &str = "application/json";
@@ -67,7 +67,7 @@ pub fn debug<S: Store + Operations + 'static>(pages: DebugPages<S>, v1: Router) 
     let of_status = pages.clone();
     let status = Page::new(JSON, move || format!("{:#}\n", status(&of_status)));
     Router::new()
-        .route("/log_level", get(log_level::show).put(log_level::change).with_state(pages.clone()))
+        .route("/log_level", get(show_levels).put(change_levels).with_state(pages.clone()))
         .route("/metrics", get(metrics::answer).with_state(pages.metrics.clone()))
         .route("/rlconfig", get(page::answer).with_state(rlconfig))
         .route("/rules", get(page::answer).with_state(rules))
@@ -79,10 +79,6 @@ pub fn debug<S: Store + Operations + 'static>(pages: DebugPages<S>, v1: Router) 
         .merge(probes(health.clone()))
         .route("/", get(async |headers: HeaderMap| index::answer(&headers, INDEX.into_response())))
         .fallback(get(async || INDEX))
-}
-
-pub(super) fn rules_yaml(rules: Rules) -> Arc<Page> {
-    rules_page(rules, YAML, |rules| rules.to_yaml(), YAML_HEADER)
 }
 
 /// Returns the runbook of an alert, or all of them if there is none of this name.
@@ -124,4 +120,38 @@ fn status<S: Store + Operations>(pages: &DebugPages<S>) -> Value {
     status["tls"] = identities.to_json();
     status["log_level"] = pages.log_levels.as_ref().map(|levels| levels.get().to_string()).into();
     status
+}
+
+async fn show_levels<S>(State(pages): State<Arc<DebugPages<S>>>) -> Response {
+    match &pages.log_levels {
+        Some(levels) => format!("{}\n", levels.get()).into_response(),
+        None => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+/// Applies the levels of the query, `?level=info,h2=debug`.
+///
+/// Who may write to `/v1` may change them. No content type is needed for that: a change is a PUT, which
+/// a web page cannot make a browser send to another origin.
+async fn change_levels<S>(State(pages): State<Arc<DebugPages<S>>>, request: Request) -> Response {
+    let caller = match pages.access.check(&request) {
+        Ok(caller) => caller,
+        Err(refusal) => return refusal.into_response(),
+    };
+    let Some(active) = &pages.log_levels else { return StatusCode::NOT_FOUND.into_response() };
+    let level = parameters(request.uri()).find(|(name, _)| name == "level");
+    let level = percent_decode_str(level.map_or("", |(_, level)| level)).decode_utf8_lossy();
+    match level.parse::<LogLevels>() {
+        Ok(levels) => {
+            let (from, to) = (active.get().to_string(), levels.to_string());
+            active.set(levels);
+            tracing::warn!(from, to, "log level changed");
+            let subject = format!("{from} to {to}");
+            let (subject, action) = (&subject, "set log level");
+            let change = OperatorChange { by: "", action, subject, shown: subject };
+            caller.audit(&pages.sources.log, &change);
+            format!("{to}\n").into_response()
+        }
+        Err(error) => (StatusCode::BAD_REQUEST, format!("?level=…: {error}\n")).into_response(),
+    }
 }

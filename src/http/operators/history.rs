@@ -12,19 +12,17 @@
 //! - `recorder`: the thread, and what it compares
 
 mod busy;
-mod recorder;
+pub(super) mod recorder;
 mod ring;
 #[cfg(test)]
 mod tests;
-
-pub use recorder::record;
 
 use std::cmp::Reverse;
 
 use parking_lot::Mutex;
 
 use self::busy::{BusyRules, Counters};
-use self::ring::{ALL, Cell, Ring, grown};
+use self::ring::{ALL, Cell, Counts, ERRORS, OVER, Ring, WITHIN, WOULD_BE_OVER, delta, grown};
 use weir_api::messages::{HistoryAnswer, HistoryRule, HistorySeries};
 use weir_common::metrics::HistogramSnapshot;
 use weir_controls::time_text;
@@ -41,20 +39,6 @@ const MAX_BYTES: usize = 4 << 20;
 
 const _: () =
     assert!(Ring::bytes(STEPS[0].1) + Ring::bytes(STEPS[1].1) + BusyRules::BYTES <= MAX_BYTES);
-
-/// Counters since the start, or what they have grown by: within the limit, over it, what would be over it
-/// without a shadow mode, and errors. Requests if they are those of all, and else hits of a rule.
-type Counts = [u64; 4];
-
-const WITHIN: usize = 0;
-const OVER: usize = 1;
-const WOULD_BE_OVER: usize = 2;
-const ERRORS: usize = 3;
-
-/// Returns how much a counter has grown. One that has gone back started over.
-fn delta(before: u64, now: u64) -> u64 {
-    if now >= before { now - before } else { now }
-}
 
 /// A length of steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::Sources;
+use super::sources::Sources;
 use super::store_state::StoreState;
 use super::store_watch::{Counted, Failing, Severity, WINDOW};
 use crate::net::tls::CertificateProblem;

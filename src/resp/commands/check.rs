@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
-use super::{CommandError, text};
-use crate::resp::Resp;
+use crate::resp::command::{CommandError, text};
 use crate::resp::parser::read_integer;
 use crate::resp::reply::Replies;
+use crate::resp::server::Resp;
 use crate::rls::service::Options;
 use weir_common::entry::Entry;
 use weir_common::value;

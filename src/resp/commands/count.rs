@@ -1,9 +1,9 @@
 //! `WEIR.COUNT`: the hits of a span, after more are added or not.
 
 use super::check::{borrowed, decide, read_entries, read_hits};
-use super::{CommandError, text};
-use crate::resp::Resp;
+use crate::resp::command::{CommandError, text};
 use crate::resp::reply::Replies;
+use crate::resp::server::Resp;
 use weir_common::duration::read_duration;
 use weir_limit::Micros;
 use weir_limiter::Descriptor;

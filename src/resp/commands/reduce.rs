@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use super::{CommandError, DOMAIN};
-use crate::resp::Resp;
+use crate::resp::command::{CommandError, DOMAIN};
 use crate::resp::parser::read_integer;
 use crate::resp::plans::Parameters;
 use crate::resp::reply::Replies;
+use crate::resp::server::Resp;
 use weir_common::value;
 use weir_limit::{Op, Plan, ReduceBucket};
 use weir_store::{Key, Store};

@@ -1,10 +1,10 @@
 //! `CL.THROTTLE`: the limit of one key, with the arguments and replies of redis-cell.
 
-use super::{CommandError, DOMAIN};
-use crate::resp::Resp;
+use crate::resp::command::{CommandError, DOMAIN};
 use crate::resp::parser::read_integer;
 use crate::resp::plans::{Parameters, Throttle};
 use crate::resp::reply::Replies;
+use crate::resp::server::Resp;
 use weir_common::value;
 use weir_limit::{Algorithm, Decision, Limit, Micros, Op, Plan, SECOND, Source};
 use weir_store::{Key, Store};

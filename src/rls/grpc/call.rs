@@ -24,8 +24,8 @@ use tokio::sync::Mutex;
 use tonic::{Code, Status};
 
 use super::fairness::{Outbound, RESPONSE_OVERHEAD_BYTES, ReadScheduler};
+use super::server::{Grpc, Limits};
 use super::stats::GrpcStats;
-use super::{Grpc, Limits};
 use crate::net::{ConnectionBudget, Reservation};
 use crate::rls::service::{
     Descriptors, HoldGuard, PREFIX_BYTES, RequestView, encode_framed, parse_timeout, rejection,

@@ -3,8 +3,11 @@
 //! They are polled on the connection's task. Those that are decided and those that wait for the client are kept
 //! separately: clients can make the latter last, and they are polled only if more responses fit.
 
+use std::any::Any;
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -13,16 +16,19 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use h2::RecvStream;
 use h2::server::SendResponse;
-use http::Request;
+use http::header::CONTENT_TYPE;
+use http::{Method, Request};
 
 use super::call::{self, CallContext, CallOutcome, CallState, ClientWait, CompleteRequest};
-use super::place::Place;
-use super::refused::{is_call, refuse_method, refuse_request};
+use super::refused::{refuse_method, refuse_request};
 use super::resets::{ResetCounter, TooManyResets};
 use super::stats::OtherMethod;
-use super::{SHOULD_RATE_LIMIT, tonic_bridge};
+use super::tonic_bridge;
 use crate::net::ConnectionHandle;
 use weir_store::Store;
+
+pub(super) const SHOULD_RATE_LIMIT: &str =
+    "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// Queued requests whose room is kept after a burst.
 const KEPT_QUEUE_CAPACITY: usize = 64;
@@ -190,6 +196,20 @@ fn start<S: Store>(
     CallState::Done(CallOutcome::Answered)
 }
 
+fn is_call(request: &Request<RecvStream>) -> bool {
+    let content_type = request.headers().get(CONTENT_TYPE);
+    *request.method() == Method::POST && content_type.is_some_and(|kind| is_grpc(kind.as_bytes()))
+}
+
+/// Whether a content type is that of gRPC, and not that of gRPC-Web or of messages in JSON.
+fn is_grpc(content_type: &[u8]) -> bool {
+    match content_type.strip_prefix(b"application/grpc") {
+        Some([] | [b';', ..]) => true,
+        Some([b'+', codec @ ..]) => !codec.starts_with(b"json"),
+        _ => false,
+    }
+}
+
 /// Calls that wait for the same thing.
 trait CallPool<Call> {
     /// Takes a call as far as it goes without waiting. None if it waits.
@@ -253,5 +273,114 @@ where
             Poll::Ready(state) => state,
             Poll::Pending => None,
         }
+    }
+}
+
+/// The places of one kind of future that a thread keeps: of what its connections usually have in flight together.
+const MAX_SPARE: usize = 128;
+
+type Slot<F> = Pin<Box<Option<F>>>;
+
+thread_local! {
+    /// A `Vec<Slot<F>>` for each kind of future.
+    static SPARE: RefCell<Vec<Box<dyn Any>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The future of a call: made in its place, polled there at once, and never moved while it waits. The place is none only
+/// while this is dropped.
+///
+/// A thread keeps the places of calls that have ended for the next ones. So a call that need not wait allocates nothing.
+/// The places of a batch of calls that waited would else be returned to the system together, and faulted in again for
+/// the next batch.
+struct Place<F: 'static>(Option<Slot<F>>);
+
+impl<F: 'static> Place<F> {
+    /// Makes the future where it stays: one that is passed is copied once more.
+    #[inline]
+    fn new(make: impl FnOnce() -> F) -> Place<F> {
+        let mut slot = with_spare(Vec::pop).flatten().unwrap_or_else(|| Box::pin(None));
+        slot.set(Some(make()));
+        Place(Some(slot))
+    }
+}
+
+impl<F: Future> Future for Place<F> {
+    type Output = F::Output;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        match self.0.as_mut().and_then(|slot| slot.as_mut().as_pin_mut()) {
+            Some(future) => future.poll(context),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl<F: 'static> Drop for Place<F> {
+    fn drop(&mut self) {
+        let Some(mut slot) = self.0.take() else { return };
+        slot.set(None);
+        with_spare(|spare| {
+            if spare.len() < MAX_SPARE {
+                spare.push(slot);
+            }
+        });
+    }
+}
+
+/// Passes this thread's spare places to `then`; none if the thread ends.
+#[inline]
+fn with_spare<F: 'static, T>(then: impl FnOnce(&mut Vec<Slot<F>>) -> T) -> Option<T> {
+    let find = |kinds: &RefCell<Vec<Box<dyn Any>>>| {
+        let mut kinds = kinds.borrow_mut();
+        if let Some(spare) = kinds.iter_mut().find_map(|kind| kind.downcast_mut()) {
+            return Some(then(spare));
+        }
+        let mut spare = Vec::new();
+        let result = then(&mut spare);
+        kinds.push(Box::new(spare));
+        Some(result)
+    };
+    SPARE.try_with(find).ok().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    fn spare<F: 'static>(_: &F) -> usize {
+        with_spare(|spare: &mut Vec<Slot<F>>| spare.len()).unwrap()
+    }
+
+    #[test]
+    fn a_place_is_used_again_and_some_are_kept() {
+        let number = ready(1);
+        for _ in 0..3 {
+            assert_eq!(Place::new(|| number.clone()).now_or_never(), Some(1));
+            assert_eq!(spare(&number), 1);
+        }
+        let places: Vec<_> = (0..MAX_SPARE + 10).map(|_| Place::new(|| number.clone())).collect();
+        assert_eq!(spare(&number), 0);
+        drop(places);
+        assert_eq!(spare(&number), MAX_SPARE);
+        let other = pending::<()>();
+        assert_eq!(spare(&other), 0, "another kind");
+    }
+
+    #[test]
+    fn what_waits_is_dropped_with_its_place() {
+        let held = std::rc::Rc::new(());
+        let clone = held.clone();
+        let mut place = Place::new(|| async move {
+            pending::<()>().await;
+            drop(clone);
+        });
+        assert_eq!((&mut place).now_or_never(), None);
+        drop(place);
+        assert_eq!(std::rc::Rc::strong_count(&held), 1);
     }
 }

@@ -13,7 +13,8 @@ use super::call::{
     PendingResponse, Reply, memory_exceeded,
 };
 use super::fairness::Outbound;
-use super::{Limits, gzip};
+use super::gzip;
+use super::server::Limits;
 use crate::net::Reservation;
 use crate::rls::service::HoldGuard;
 use weir_store::Store;

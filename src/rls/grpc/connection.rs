@@ -53,10 +53,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 
-use super::Limits;
 use super::call::CallContext;
 use super::calls::{self, ConnectionCalls};
 use super::resets::TooManyResets;
+use super::server::Limits;
 use crate::net::{ConnectionHandle, WriteDeadline};
 use weir_common::random::random;
 use weir_store::Store;

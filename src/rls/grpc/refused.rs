@@ -6,7 +6,7 @@ use bytes::Bytes;
 use h2::RecvStream;
 use h2::server::SendResponse;
 use http::header::CONTENT_TYPE;
-use http::{Method, Request, Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use tonic::Status;
 
 use super::call::CallContext;
@@ -17,20 +17,6 @@ const MAX_SHOWN_CHARS: usize = 100;
 
 /// The packages of Envoy's service before v3.
 const OLD_PACKAGES: [&str; 2] = ["/envoy.service.ratelimit.v2.", "/pb.lyft.ratelimit."];
-
-pub(super) fn is_call(request: &Request<RecvStream>) -> bool {
-    let content_type = request.headers().get(CONTENT_TYPE);
-    *request.method() == Method::POST && content_type.is_some_and(|kind| is_grpc(kind.as_bytes()))
-}
-
-/// Whether a content type is that of gRPC, and not that of gRPC-Web or of messages in JSON.
-fn is_grpc(content_type: &[u8]) -> bool {
-    match content_type.strip_prefix(b"application/grpc") {
-        Some([] | [b';', ..]) => true,
-        Some([b'+', codec @ ..]) => !codec.starts_with(b"json"),
-        _ => false,
-    }
-}
 
 /// Refuses a request that is no call of gRPC.
 #[cold]

@@ -18,9 +18,9 @@ use tonic::service::Routes;
 use tonic::{Code, Status};
 use tower_service::Service;
 
-use super::Grpc;
 use super::call::{CallContext, memory_exceeded};
 use super::client_wait::send_data;
+use super::server::Grpc;
 use super::stats::OtherMethod;
 use crate::net::Reservation;
 use crate::rls::service::HoldGuard;
@@ -49,10 +49,7 @@ pub(super) fn start<S: Store>(
 ) {
     let path = request.uri().path();
     let is_budget = path.starts_with("/weir.budget.");
-    let bytes = match path {
-        _ if is_budget => BUDGET_BYTES,
-        _ => CALL_BYTES,
-    };
+    let bytes = if is_budget { BUDGET_BYTES } else { CALL_BYTES };
     let mut reservation = shared.budget.reservation();
     let refused = if !is_budget && Arc::strong_count(&shared.tonic_calls) > MAX_CALLS {
         let text = format!(

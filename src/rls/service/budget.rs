@@ -3,13 +3,10 @@
 //! A request is decided as any other, by the same rules and controls. What differs is what its descriptors carry, the
 //! id and a step, and the answer.
 
-mod grpc;
-mod messages;
+pub(super) mod grpc;
+pub(super) mod messages;
 #[cfg(test)]
 mod tests;
-
-pub use self::grpc::BudgetService;
-pub use self::messages::{BudgetRequest, BudgetResponse};
 
 use std::borrow::Cow;
 use std::mem;
@@ -17,16 +14,13 @@ use std::time::Duration;
 
 use tracing::Span;
 
-use super::{RateLimit, store_budget};
+use self::messages::{BudgetRequest, BudgetResponse};
+use super::rate_limit::{RateLimit, store_budget};
 use crate::proto::weir::budget::v1 as pb;
 use weir_common::random::random_bytes;
 use weir_common::value;
-use weir_limiter::{Budget, BudgetStep, Descriptor, Holds, Request, RequestError};
+use weir_limiter::{Budget, Descriptor, Holds, Request, RequestError};
 use weir_store::{Entry, Store};
-
-const MAX_ID_BYTES: usize = 1024;
-/// The most entries of all descriptors of a request. Decoded, each takes a multiple of its bytes in the message.
-const MAX_ENTRIES: usize = 64;
 
 #[derive(Clone, Debug, Default)]
 pub struct BudgetCall {
@@ -36,15 +30,6 @@ pub struct BudgetCall {
     pub may_settle: bool,
     /// The span of the request, if it is recorded.
     pub span: Option<Span>,
-}
-
-#[derive(Debug)]
-pub struct BudgetParts<'a> {
-    domain: &'a str,
-    descriptors: &'a [pb::Descriptor],
-    id: &'a str,
-    amount: u64,
-    step: fn(u32) -> BudgetStep,
 }
 
 impl<S: Store> RateLimit<S> {
@@ -104,28 +89,6 @@ impl<S: Store> RateLimit<S> {
             self.release(mem::take(holds)).await;
         }
         answer
-    }
-}
-
-impl BudgetParts<'_> {
-    fn check(&self) -> Result<BudgetStep, &'static str> {
-        let amount = u32::try_from(self.amount)
-            .map_err(|_| "amount is above 4294967295: count larger units, such as thousands")?;
-        let step = (self.step)(amount);
-        if self.id.is_empty() && !matches!(step, BudgetStep::Reserve(_)) {
-            return Err("id is empty: send the one of the reservation");
-        }
-        if self.id.len() > MAX_ID_BYTES {
-            return Err("id is longer than 1024 bytes: send a shorter one, such as a UUID");
-        }
-        let entries: usize =
-            self.descriptors.iter().map(|descriptor| descriptor.entries.len()).sum();
-        if entries > MAX_ENTRIES {
-            return Err(
-                "the descriptors have more than 64 entries: send only those of the rules to reserve from",
-            );
-        }
-        Ok(step)
     }
 }
 

@@ -2,7 +2,8 @@
 
 use prost::Message;
 
-use super::{Options, metadata};
+use super::metadata;
+use super::rate_limit::Options;
 use crate::proto::envoy::service::ratelimit::v3 as pb;
 use pb::rate_limit_response::{Code, DescriptorStatus, RateLimit, rate_limit};
 use weir_api::headers::headers;

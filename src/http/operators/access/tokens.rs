@@ -42,8 +42,6 @@ impl Tokens {
 
     /// Reads the files again. An unusable file leaves its last token valid.
     pub fn poll(&self) {
-        for (_, file) in &self.files {
-            file.poll();
-        }
+        self.files.iter().for_each(|(_, file)| file.poll());
     }
 }

@@ -1,7 +1,6 @@
 //! Which rules have series: up to [`SLOTS`], those with the most hits lately.
 
-use super::ring::{SLOTS, grown};
-use super::{Counts, OVER, WOULD_BE_OVER, delta};
+use super::ring::{Counts, OVER, SLOTS, WOULD_BE_OVER, delta, grown};
 use weir_limiter::rule_id;
 use weir_rules::{HitTotals, RuleSet};
 

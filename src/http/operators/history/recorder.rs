@@ -10,10 +10,11 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::{Counts, History, Sample};
-use crate::http::operators::Sources;
+use super::ring::Counts;
+use super::{History, Sample};
 use crate::http::operators::control_changes::ControlChanges;
 use crate::http::operators::problems::{Problem, cause, named, problems};
+use crate::http::operators::sources::Sources;
 use crate::http::operators::store_state::StoreState;
 use crate::http::operators::store_watch::{Failing, Moment};
 use weir_common::metrics::HistogramSnapshot;

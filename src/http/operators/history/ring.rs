@@ -2,8 +2,21 @@
 
 use std::iter::zip;
 
-use super::{Counts, delta};
 use weir_common::metrics::quantile;
+
+/// Counters since the start, or what they have grown by: within the limit, over it, what would be over it
+/// without a shadow mode, and errors. Requests if they are those of all, and else hits of a rule.
+pub(super) type Counts = [u64; 4];
+
+pub(super) const WITHIN: usize = 0;
+pub(super) const OVER: usize = 1;
+pub(super) const WOULD_BE_OVER: usize = 2;
+pub(super) const ERRORS: usize = 3;
+
+/// Returns how much a counter has grown. One that has gone back started over.
+pub(super) fn delta(before: u64, now: u64) -> u64 {
+    if now >= before { now - before } else { now }
+}
 
 /// The rules that have series.
 pub(super) const SLOTS: usize = 200;

@@ -8,11 +8,12 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, Uri};
 
+use super::api::{Answer, Api, finish};
 use super::top::{self, Matched};
-use super::{Answer, Api, JSON, finish};
 use crate::http::budget;
 use crate::http::operators::access::{Caller, OperatorChange};
 use crate::http::operators::control_changes::redacted;
+use crate::http::operators::debug::JSON;
 use crate::http::operators::error::ApiError;
 use crate::http::operators::query::Query;
 use crate::http::page::{self, Page};

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::Uri;
 
+use super::api::{Answer, Api, to_json};
 use super::names;
-use super::{Answer, Api, JSON, to_json};
+use crate::http::operators::debug::JSON;
 use crate::http::operators::error::ApiError;
 use crate::http::operators::history::Step;
 use crate::http::operators::query::{Query, invalid};

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::Uri;
 
+use super::api::{Answer, Api};
 use super::names;
-use super::{Answer, Api, ApiError, JSON, Query};
-use crate::http::operators::debug::{self, YAML};
-use crate::http::operators::query::invalid;
+use crate::http::operators::debug::{self, JSON, YAML};
+use crate::http::operators::error::ApiError;
+use crate::http::operators::query::{Query, invalid};
 use crate::http::page::{self, Page};
 use crate::rls::service::Rules;
 use weir_common::threads::run_for_client;

@@ -7,7 +7,7 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 
-use super::{Answer, Api, finish};
+use super::api::{Answer, Api, finish};
 use crate::http::operators::access::{Caller, OperatorChange};
 use crate::http::operators::error::ApiError;
 use crate::http::operators::query::{Query, invalid};

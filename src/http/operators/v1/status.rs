@@ -22,11 +22,12 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use self::traffic::Traffic;
-use super::{Answer, Api, JSON, json};
-use crate::http::operators::Sources;
+use super::api::{Answer, Api, json};
+use crate::http::operators::debug::JSON;
 use crate::http::operators::error::ApiError;
 use crate::http::operators::problems::{Problem, problems};
 use crate::http::operators::query::Query;
+use crate::http::operators::sources::Sources;
 use crate::http::operators::store_state::StoreState;
 use crate::{COMMIT, VERSION};
 use weir_common::threads::run_for_client;
@@ -62,7 +63,7 @@ struct StatusAnswer<'a> {
 
 /// Answers with the status, and with the changes after the one whose number is given.
 pub(super) async fn show<S: Store + Operations + 'static>(
-    State(api): State<Arc<Api<S>>>,
+    State((api, last)): State<(Arc<Api<S>>, Arc<LastStatus>)>,
     headers: HeaderMap,
     uri: Uri,
 ) -> Answer {
@@ -73,7 +74,7 @@ pub(super) async fn show<S: Store + Operations + 'static>(
         after.parse::<u64>().map_err(|_| ApiError::bad_request(error, help))
     });
     let after = after.transpose()?;
-    let (status, hash) = api.last_status.get(&api.sources).await?;
+    let (status, hash) = last.get(&api.sources).await?;
     let (newest, changes) = api.sources.log.after(after.unwrap_or(u64::MAX));
     let tag = format!("W/\"{hash}-{newest}\"");
     if headers.get(IF_NONE_MATCH).is_some_and(|known| *known == *tag) {

@@ -3,10 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use axum::body::{Body, to_bytes};
-use axum::http::header::{ALLOW, CONTENT_TYPE, ETAG, HOST, IF_NONE_MATCH};
+use axum::extract::Request;
+use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, ETAG, HOST, IF_NONE_MATCH};
+use axum::http::{HeaderMap, HeaderValue};
+use serde::Serialize;
 use serde_json::Value;
 use tower_service::Service;
 
+use super::api::to_json;
 use super::*;
 use crate::health::Health;
 use crate::http::Peer;

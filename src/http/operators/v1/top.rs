@@ -5,14 +5,14 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 
+use super::api::{Answer, Api, to_json};
 use super::names;
-use super::{Answer, Api, JSON, to_json};
+use crate::http::operators::debug::JSON;
 use crate::http::operators::error::ApiError;
 use crate::http::operators::query::{Query, invalid};
 use weir_common::suggest::nearest;
 use weir_common::threads::run_for_client;
 use weir_controls::Control;
-use weir_store::shared::ReplicaTexts;
 use weir_store::{Operations, Store};
 use weir_top::{By, NotShared, Scope, Top, TopRow, Window};
 
@@ -38,13 +38,12 @@ pub(super) async fn list<S: Store + Operations>(
         query.required("domain", "name the domain of the rule: ?domain=shop&rule=user")?;
     }
     let top = api.sources.top.clone();
+    let texts = api.sources.limiter.store().replica_texts();
     let others = match scope {
         Some(Scope::Here) => None,
-        Some(Scope::All) => {
-            Some(top.others(texts(&api)).await.map_err(|error| not_shared(&error))?)
-        }
+        Some(Scope::All) => Some(top.others(texts).await.map_err(|error| not_shared(&error))?),
         // What this replica has is better than nothing.
-        None => top.others(texts(&api)).await.ok(),
+        None => top.others(texts).await.ok(),
     };
     let rules = api.sources.rules.load_full();
     let json = to_json(move || {
@@ -72,10 +71,6 @@ pub(super) async fn list<S: Store + Operations>(
         Ok(list)
     });
     api.answer_text(JSON, json.await?)
-}
-
-fn texts<S: Store + Operations>(api: &Api<S>) -> Option<&dyn ReplicaTexts> {
-    api.sources.limiter.store().replica_texts()
 }
 
 fn not_shared(error: &NotShared) -> ApiError {

@@ -3,9 +3,10 @@
 use tonic::{Code, Request, Response, Status};
 use tracing::Span;
 
-use super::super::{HoldGuard, RateLimit, parse_timeout};
-use super::{BudgetCall, BudgetRequest};
+use super::BudgetCall;
+use super::messages::BudgetRequest;
 use crate::proto::weir::budget::v1 as pb;
+use crate::rls::service::rate_limit::{HoldGuard, RateLimit, parse_timeout};
 use pb::budget_service_server::BudgetService as Api;
 use weir_limiter::{Holds, RequestError};
 use weir_store::Store;

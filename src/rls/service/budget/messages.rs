@@ -2,13 +2,25 @@
 
 use prost::Message;
 
-use super::BudgetParts;
 use crate::proto::weir::budget::v1 as pb;
 use pb::reserve_response::{Code, Status as ReserveStatus};
 use pb::settle_response::Result as SettleResult;
 use weir_limit::{Micros, ReservationResult, SECOND};
 use weir_limiter::{BudgetStep, RequestDecision, RequestError, Status};
 use weir_store::StoreError;
+
+pub(super) const MAX_ID_BYTES: usize = 1024;
+/// The most entries of all descriptors of a request. Decoded, each takes a multiple of its bytes in the message.
+pub(super) const MAX_ENTRIES: usize = 64;
+
+#[derive(Debug)]
+pub struct BudgetParts<'a> {
+    pub(super) domain: &'a str,
+    pub(super) descriptors: &'a [pb::Descriptor],
+    pub(super) id: &'a str,
+    amount: u64,
+    step: fn(u32) -> BudgetStep,
+}
 
 /// A request of `weir.budget.v1.BudgetService`.
 pub trait BudgetRequest: Message + Default + 'static {
@@ -26,6 +38,28 @@ pub trait BudgetResponse: Message + Default + 'static {
     /// Returns the response to a step with the hits of `id`.
     fn of(id: &str, step: BudgetStep, decision: &RequestDecision<'_>)
     -> Result<Self, RequestError>;
+}
+
+impl BudgetParts<'_> {
+    pub(super) fn check(&self) -> Result<BudgetStep, &'static str> {
+        let amount = u32::try_from(self.amount)
+            .map_err(|_| "amount is above 4294967295: count larger units, such as thousands")?;
+        let step = (self.step)(amount);
+        if self.id.is_empty() && !matches!(step, BudgetStep::Reserve(_)) {
+            return Err("id is empty: send the one of the reservation");
+        }
+        if self.id.len() > MAX_ID_BYTES {
+            return Err("id is longer than 1024 bytes: send a shorter one, such as a UUID");
+        }
+        let entries: usize =
+            self.descriptors.iter().map(|descriptor| descriptor.entries.len()).sum();
+        if entries > MAX_ENTRIES {
+            return Err(
+                "the descriptors have more than 64 entries: send only those of the rules to reserve from",
+            );
+        }
+        Ok(step)
+    }
 }
 
 impl BudgetRequest for pb::ReserveRequest {

@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 
+use super::messages::{MAX_ENTRIES, MAX_ID_BYTES};
 use super::*;
 use crate::rls::service::{Options, Permissions, Protocol};
 use pb::reserve_response::Code;

@@ -1,11 +1,44 @@
-//! The latencies of `/json` and `/v1/budget`.
+//! The methods that clients call over HTTP, and their latencies.
 
 use std::time::Duration;
 
-use super::Method;
+use crate::proto::weir::budget::v1 as pb;
+use crate::rls::service::BudgetRequest;
+use weir_api::json::RATE_LIMIT_REQUEST;
 use weir_common::metric_families;
 use weir_common::metrics::{Histogram, MetricSink, MetricSource, SampleValue};
 use weir_common::spans::TraceIds;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Method {
+    ShouldRateLimit,
+    Reserve,
+    Settle,
+    Cancel,
+}
+
+impl Method {
+    pub const BUDGET: [Method; 3] = [Method::Reserve, Method::Settle, Method::Cancel];
+
+    pub fn path(self) -> &'static str {
+        match self {
+            Method::ShouldRateLimit => "/json",
+            Method::Reserve => "/v1/budget/reserve",
+            Method::Settle => "/v1/budget/settle",
+            Method::Cancel => "/v1/budget/cancel",
+        }
+    }
+
+    /// The full name of the message that it receives.
+    pub fn request(self) -> &'static str {
+        match self {
+            Method::ShouldRateLimit => RATE_LIMIT_REQUEST,
+            Method::Reserve => pb::ReserveRequest::NAME,
+            Method::Settle => pb::SettleRequest::NAME,
+            Method::Cancel => pb::CancelRequest::NAME,
+        }
+    }
+}
 
 /// The latencies of each method, in the order of `Method`.
 #[derive(Debug, Default)]

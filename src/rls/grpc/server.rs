@@ -1,0 +1,70 @@
+//! What all gRPC connections share: the services, and the bounds on what clients take.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tonic::service::Routes;
+
+use super::stats::GrpcStats;
+use crate::net::MemoryBudget;
+use crate::rls::service::RateLimit;
+use crate::trace::Sampler;
+use weir_common::throttle::Throttle;
+
+/// The bounds on what clients may take from the process.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The largest request, in bytes.
+    pub max_message: usize,
+    /// Concurrent streams per connection.
+    pub max_streams: u32,
+    /// Bytes of partly received requests and unread responses of all connections, but for the first 128 KiB of each.
+    pub max_buffered: usize,
+    /// The timeout of a handshake, of the answer to a ping, of receiving a whole request, and of a
+    /// client reading a response.
+    pub timeout: Duration,
+    /// The age at which a connection is asked to close, and how long its calls may then take.
+    pub max_age: Duration,
+    pub max_age_grace: Duration,
+}
+
+#[derive(Debug)]
+pub struct Grpc<S> {
+    pub(super) rate_limit: RateLimit<S>,
+    /// The services of all other methods.
+    pub(super) routes: Routes,
+    pub(super) limits: Limits,
+    pub(super) sampler: Sampler,
+    pub(super) budget: Arc<MemoryBudget>,
+    pub stats: Arc<GrpcStats>,
+    abuse_log: Throttle,
+}
+
+/// Bytes per connection that do not count against [`Limits::max_buffered`].
+const FREE_BYTES: usize = 128 << 10;
+
+impl<S> Grpc<S> {
+    pub fn new(rate_limit: RateLimit<S>, routes: Routes, limits: Limits) -> Grpc<S> {
+        Grpc {
+            rate_limit,
+            routes: routes.prepare(),
+            limits,
+            sampler: Sampler::default(),
+            budget: MemoryBudget::new(limits.max_buffered, FREE_BYTES),
+            stats: Arc::new(GrpcStats::default()),
+            abuse_log: Throttle::default(),
+        }
+    }
+
+    pub fn with_sampler(self, sampler: Sampler) -> Grpc<S> {
+        Grpc { sampler, ..self }
+    }
+
+    pub(super) fn log_abuse(&self, peer: Option<SocketAddr>, error: &dyn std::fmt::Display) {
+        if let Some(suppressed) = self.abuse_log.pass() {
+            let peer = peer.map(tracing::field::display);
+            tracing::warn!(peer, %error, suppressed, "closed an abusive gRPC connection");
+        }
+    }
+}
