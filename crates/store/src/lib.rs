@@ -139,7 +139,7 @@ pub struct Charge<'a> {
     pub plan: &'a Arc<Plan>,
     /// What is done with its hits.
     pub op: Op,
-    /// The id of its hold, or of its reservation.
+    /// The id of its hold, or of its reservation; empty if a reservation has none.
     pub hold: Option<&'a str>,
     /// How its denial counts for the batch.
     pub role: Role,
@@ -303,7 +303,7 @@ impl<'a> Batch<'a> {
 ///
 /// **Batches charged together.** If the batch is denied, neither states nor records are changed, except by charges that
 /// are made nevertheless: those that are [unconditional](Op::is_unconditional), and a
-/// [`SettleOrReserve`](ReservationOp::SettleOrReserve) that has [settled](ReservationResult::Settled).
+/// [`Settle`](ReservationOp::Settle) that has [settled](ReservationResult::Settled).
 pub trait Store: Send + Sync + 'static {
     /// Starts to charge a batch. Adds one answer for each charge to `answers`, in order, if all are known at once; else
     /// returns what they are to be waited for with.

@@ -12,8 +12,8 @@ use super::{BUDGET, charge, plan, take};
 use crate::{Charge, Entry, Key, Role, StateKey, States, Store};
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{
-    Algorithm, Decision, FixedWindow, Limit, Op, Plan, ReservationOp, ReservationResult, Reserve,
-    SECOND, Unit,
+    Algorithm, Decision, FixedWindow, Limit, Op, Otherwise, Plan, ReservationOp, ReservationResult,
+    Reserve, SECOND, Unit,
 };
 
 /// The steps of a random schedule for each plan.
@@ -66,16 +66,17 @@ fn days(n: u32) -> [Arc<Plan>; 2] {
 }
 
 fn reserve(least: u32, most: u32) -> Op {
-    Op::Reservation(ReservationOp::Reserve(Reserve { least, most, timeout: 3_600 }))
+    let reserve = Reserve { least, most, timeout: 3_600 };
+    Op::Reservation(ReservationOp::Reserve { reserve, once: None })
 }
 
-fn settle_or_reserve(hits: u32, most: u32) -> Op {
-    let reserve = Reserve { least: 1, most, timeout: 3_600 };
-    Op::Reservation(ReservationOp::SettleOrReserve(hits, reserve))
+fn settle_or_reserve(used: u32, most: u32) -> Op {
+    let otherwise = Otherwise::Reserve(Reserve { least: 1, most, timeout: 3_600 });
+    Op::Reservation(ReservationOp::Settle { used, otherwise })
 }
 
 fn settle(used: u32) -> Op {
-    Op::Reservation(ReservationOp::Settle(used))
+    Op::Reservation(ReservationOp::settle(used))
 }
 
 fn cancel(hits: u32) -> Op {
@@ -191,7 +192,7 @@ pub async fn makes_operations_of_a_batch_in_order(store: &impl Store) {
             // One half of what both have reserved.
             (settle_or_reserve(0, 10), "b", settled, 6),
             (settle_or_reserve(9, 10), "b", settled, 4),
-            (settle_or_reserve(4, 10), "b", unknown, 0),
+            (settle_or_reserve(4, 10), "b", kept, 0),
         ];
         let charges = steps.map(|(op, id, ..)| charge_of(&entries, plan, op, id));
         let decisions = charge(store, &charges, false).await;
@@ -320,8 +321,8 @@ pub async fn settles_in_a_denied_batch(store: &impl Store) {
             (settle(3), 3, 3),
             (settle(9), 9, 9),
             (cancel(6), 0, 0),
-            (settle_or_reserve(2, 6), 2, 2),
-            // Settled by none, but where it would reserve, not made.
+            // Where they would reserve, not made.
+            (settle_or_reserve(2, 6), 2, 0),
             (settle_or_reserve(0, 6), 0, 0),
         ] {
             for has_reserved in [true, false] {

@@ -199,15 +199,15 @@ local function run(rule, key, state, v, err, again)
     if err then return err end
     return add(rule, v, hits, limits, id)
   elseif op >= RESERVE then
-    local record_key, least, more, timeout = KEYS[key_at + 1], nil, nil, nil
+    local record_key, otherwise, least, more, timeout = KEYS[key_at + 1], nil, nil, nil, nil
     key_at = key_at + 1
-    least, more, timeout, at = read('<I4I4I4', args, at)
+    otherwise, least, more, timeout, at = read('<BI4I4I4', args, at)
     if together and not err and not again then err = remember(record_key) end
     if err then return err end
     local record, admitted, changed, grows
     local make = algorithms[RESERVATIONS].make
     err, record, admitted, changed, grows =
-      make(record_key, key .. ':reset', rule, v, t, slack, op, hits, least, more, timeout, again, state)
+      make(record_key, key .. ':reset', rule, v, t, slack, op, hits, otherwise, least, more, timeout, again, state)
     return err, admitted, changed, grows, record, record_key
   end
   local taken, limits, changed, grows, _

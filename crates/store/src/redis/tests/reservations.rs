@@ -31,11 +31,14 @@ fn budget(n: u32) -> Arc<Plan> {
 }
 
 fn reserve(least: u32, most: u32) -> Op {
-    Op::Reservation(ReservationOp::Reserve(Reserve { least, most, timeout: 3_600 }))
+    Op::Reservation(ReservationOp::Reserve {
+        reserve: Reserve { least, most, timeout: 3_600 },
+        once: None,
+    })
 }
 
 fn settle(hits: u32) -> Op {
-    Op::Reservation(ReservationOp::Settle(hits))
+    Op::Reservation(ReservationOp::settle(hits))
 }
 
 /// Makes an operation about an id of a key.
