@@ -20,10 +20,9 @@ local function time_before(newest, rule, v, t)
 end
 
 algorithms[NUMBER] = {
-  -- Makes an operation, the only one of its entry; with `again` only what is made even if the call is denied.
-  -- Returns an error, the record before, whether the operation was admitted, whether the state changed, and
-  -- whether that may need a later expiry.
-  make = function(key, reset_key, rule, v, t, slack, op, used, otherwise, least, more, timeout, again, state)
+  -- Makes an operation, the only one of its entry. Returns an error, the record before, whether the operation was
+  -- admitted, whether the state changed, and whether that may need a later expiry.
+  make = function(key, reset_key, rule, v, t, slack, op, used, otherwise, least, more, timeout, state)
     local RESERVE, CANCEL, OR_CHARGE, OR_RESERVE = 5, 7, 1, 2
     local FORMAT, ALL_LIMITS, MAX_RESERVATIONS = '<BI4I2I2I7I5I2', 2 ^ 16 - 1, 2 ^ 16 - 1
     local was, err, live, hits, count, limits, taken, lapses, tag = '', nil, false
@@ -37,7 +36,6 @@ algorithms[NUMBER] = {
       if err then return err end
     end
     if adds_up or not live and otherwise == OR_RESERVE then
-      if again then return nil, was, true end
       local reserved, charging, bit_of, newest = least + more, 0, 1, 0
       for i = 1, #rule do
         local limit = rule[i]

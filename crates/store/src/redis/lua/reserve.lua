@@ -20,7 +20,7 @@ while at <= #args do
   local record, _, changes, grow
   if not err then
     err, record, _, changes, grow =
-      make(record_key, key .. ':reset', rule, v, t, slack, op, used, otherwise, least, more, timeout, false, state)
+      make(record_key, key .. ':reset', rule, v, t, slack, op, used, otherwise, least, more, timeout, state)
     changed, grows = changed or changes, grows or grow
   end
   if not err and changed then
