@@ -31,7 +31,7 @@ pub use calendar::{Calendar, CalendarError};
 pub(crate) use numbers::NumbersChange;
 pub use numbers::{Numbers, NumbersError};
 pub use plan::{CountError, KeyState, LeasedHits, LimitReading, Op, Plan, State, UpTo};
-pub use plan::{Reservation, ReservationOp, Reserve, Undo, smallest_capacity};
+pub use plan::{Otherwise, Reservation, ReservationOp, Reserve, Undo, smallest_capacity};
 pub(crate) use saved::SavedNumbers;
 pub use saved::log_copy::{LogCopy, NextPart};
 pub use unit::Unit;

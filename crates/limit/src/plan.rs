@@ -14,7 +14,7 @@ use std::hash::{DefaultHasher, Hasher};
 
 use self::charge::Advanced;
 pub use self::inspect::{CountError, KeyState, LeasedHits, LimitReading};
-pub use self::op::{Op, ReservationOp, Reserve, Undo, UpTo};
+pub use self::op::{Op, Otherwise, ReservationOp, Reserve, Undo, UpTo};
 #[cfg(test)]
 pub(crate) use self::reservation::KeyCounts;
 pub use self::reservation::Reservation;

@@ -1,10 +1,12 @@
 //! Rules that reserve hits before they are known: what a descriptor asks of them, and what is counted.
 
+use std::num::NonZeroU16;
+
 use crate::lookup::{Match, Matched};
 use crate::request::{Budget, BudgetStep, Descriptor, Request};
 use weir_controls::Effect;
 use weir_limit::{
-    Decision, Op, Plan, Reservation, ReservationOp, ReservationResult, Reserve, Source,
+    Decision, Op, Otherwise, Plan, Reservation, ReservationOp, ReservationResult, Reserve, Source,
 };
 use weir_rules::{ReserveStats, ReserveStep, Rule};
 use weir_store::Answer;
@@ -49,7 +51,9 @@ impl Matched<'_, '_> {
             (Effect::Allow { count: false, .. }, op) if op.used().is_some() => {
                 Op::Reservation(ReservationOp::Cancel(u32::MAX))
             }
-            (Effect::Block { .. } | Effect::Allow { .. }, _) => only_settling(op),
+            (Effect::Block { .. } | Effect::Allow { .. }, _) => {
+                op.without_reserve().map_or(Op::Take(0), Op::Reservation)
+            }
         };
     }
 
@@ -57,7 +61,7 @@ impl Matched<'_, '_> {
     #[cold]
     pub(super) fn only_look(&mut self) {
         self.op = match self.op {
-            Op::Reservation(op) => only_settling(op),
+            Op::Reservation(op) => op.without_reserve().map_or(Op::Take(0), Op::Reservation),
             _ => Op::Take(0),
         };
     }
@@ -98,16 +102,17 @@ fn rule_op(
     };
     Ok(match (rule.reserve_step(descriptor.entries.len()), request.no_settling) {
         (Some(ReserveStep::Reserve), _) if reserve.settle.is_some() => {
-            Op::Reservation(ReservationOp::Reserve(up_to(sent)))
+            Op::Reservation(ReservationOp::Reserve { reserve: up_to(sent), once: None })
         }
-        (Some(ReserveStep::Reserve), None) => {
-            Op::Reservation(ReservationOp::SettleOrReserve(sent.unwrap_or(0), up_to(None)))
-        }
+        (Some(ReserveStep::Reserve), None) => Op::Reservation(match sent.unwrap_or(0) {
+            0 => ReservationOp::Settle { used: 0, otherwise: Otherwise::Reserve(up_to(None)) },
+            used => ReservationOp::settle(used),
+        }),
         (Some(ReserveStep::Reserve), Some(_)) if sent.unwrap_or(0) == 0 => {
-            Op::Reservation(ReservationOp::ReserveOnce(up_to(None), 0))
+            Op::Reservation(ReservationOp::Reserve { reserve: up_to(None), once: Some(tag(0)) })
         }
         (Some(ReserveStep::Settle), None) => {
-            Op::Reservation(ReservationOp::Settle(sent.unwrap_or(estimate)))
+            Op::Reservation(ReservationOp::settle(sent.unwrap_or(estimate)))
         }
         (Some(ReserveStep::Reserve | ReserveStep::Settle), Some(why)) => return Err(why),
         (Some(ReserveStep::NoId) | None, _) => match sent {
@@ -132,7 +137,7 @@ pub(super) fn settles_without_permission(
 /// Returns the operation of a step of a reservation. Without `reserve`, a rule has its defaults.
 fn budget_op(budget: &Budget<'_>, (rule, plan): (&Rule, &Plan)) -> Op {
     Op::Reservation(match budget.step {
-        BudgetStep::Settle(used) => ReservationOp::SettleKnown(used),
+        BudgetStep::Settle(used) => ReservationOp::Settle { used, otherwise: Otherwise::Nothing },
         BudgetStep::Cancel => ReservationOp::Cancel(u32::MAX),
         BudgetStep::Reserve(amount) => {
             let at_most = u32::try_from(plan.capacity() / 2).unwrap_or(u32::MAX).max(1);
@@ -140,15 +145,15 @@ fn budget_op(budget: &Budget<'_>, (rule, plan): (&Rule, &Plan)) -> Op {
                 Some(reserve) => up_to(reserve, Some(amount)),
                 None => Reserve { least: 1, most: amount.clamp(1, at_most), timeout: TIMEOUT },
             };
-            ReservationOp::ReserveOnce(within(up_to, plan), tag(amount))
+            ReservationOp::Reserve { reserve: within(up_to, plan), once: Some(tag(amount)) }
         }
     })
 }
 
 /// Returns what a request is known by when it is made again: amounts that are near each other differ.
-fn tag(amount: u32) -> u16 {
+fn tag(amount: u32) -> NonZeroU16 {
     let folded = amount ^ amount >> 12 ^ amount >> 24;
-    (folded % u32::from(Reservation::MAX_TAG)) as u16 + 1
+    NonZeroU16::MIN.saturating_add((folded % u32::from(Reservation::MAX_TAG)) as u16)
 }
 
 /// Returns what to reserve: the hits that the caller sent, or else estimates.
@@ -164,15 +169,6 @@ fn within(reserve: Reserve, plan: &Plan) -> Reserve {
     let capacity = u32::try_from(plan.capacity()).unwrap_or(u32::MAX);
     let least = reserve.least.min(capacity).max(1);
     Reserve { least, most: reserve.most.max(least), ..reserve }
-}
-
-/// Returns what is left of an operation where nothing is charged but what was reserved before.
-fn only_settling(op: ReservationOp) -> Op {
-    match op {
-        ReservationOp::Reserve(_) | ReservationOp::ReserveOnce(..) => Op::Take(0),
-        ReservationOp::SettleOrReserve(hits, _) => Op::Reservation(ReservationOp::Settle(hits)),
-        op => Op::Reservation(op),
-    }
 }
 
 /// Counts the outcome of a descriptor of a rule with `reserve`; `overdraft` are its hits beyond the limit that decided.

@@ -46,7 +46,7 @@ pub struct Charge<'a> {
     pub plan: &'a Arc<Plan>,
     /// What is done with its hits.
     pub op: Op,
-    /// The id of its hold, or of its reservation.
+    /// The id of its hold, or of its reservation; empty if a reservation has none.
     pub hold: Option<&'a str>,
     /// How its denial counts for the batch.
     pub role: Role,

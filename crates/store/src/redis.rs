@@ -50,7 +50,7 @@ use futures_util::FutureExt;
 use tokio::time::Instant;
 
 use self::admin::AdminConnections;
-use self::batch::{ChargeOp, Group, PendingCharge, StoredKey};
+use self::batch::{Group, PendingCharge, StoredKey};
 use self::cluster::Cluster;
 use self::connection::{Connection, Target};
 use self::context::RedisContext;
@@ -248,7 +248,7 @@ impl Drop for CancelOnDrop<'_> {
                 return keeps.then(|| pending(&cancelling));
             }
             let hits = charge.held(&answer).filter(|_| charge.hold.is_some())?;
-            Some(PendingCharge { op: ChargeOp::Op(Op::Refund(hits)), ..pending(charge) })
+            Some(PendingCharge { op: Op::Refund(hits), ..pending(charge) })
         });
         self.connections.push(refunds);
     }

@@ -7,15 +7,15 @@
 //! | `Add` | nothing | its hits | its hits | no | yes |
 //! | `Refund`, `Undo` | nothing | nothing | nothing | yes | yes |
 //! | `Reserve` | its least | its most | what was granted; denied, its least | no | no |
-//! | `ReserveOnce`, `SettleOrReserve` of 0 hits | its least | its most | what was granted; denied, its least | yes: only the store knows whether it settles | no |
-//! | `SettleOrReserve` of hits, `Settle` | nothing | its hits | what was added | yes | yes |
-//! | `SettleKnown` | nothing | 0 | what was added | yes | yes |
+//! | `Reserve` once, `Settle` or else reserve | its least | its most | what was granted; denied, its least | yes: only the store knows whether it settles | no |
+//! | `Settle` or else charge | nothing | its hits | what was added | yes | yes |
+//! | `Settle` or else nothing | nothing | 0 | what was added | yes | yes |
 //! | `Cancel` | nothing | nothing | nothing | yes | yes |
 //!
 //! Hits that it asks for may be denied. What is unconditional is made even if its batch is denied as a whole, and so is
-//! a `SettleOrReserve` that settles.
+//! a `Settle` that would else reserve, where it settles.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU16, NonZeroU32};
 
 use crate::{Decision, Micros};
 
@@ -114,13 +114,13 @@ impl Op {
     pub fn returns_hits(self) -> bool {
         match self {
             Op::Take(_) | Op::UpTo(_) | Op::Add { .. } => false,
-            Op::Reservation(op) => !matches!(op, ReservationOp::Reserve(_)),
+            Op::Reservation(op) => !matches!(op, ReservationOp::Reserve { once: None, .. }),
             Op::Refund(_) | Op::Undo(_) => true,
         }
     }
 
-    /// Returns whether it is made even if its batch is denied as a whole. A `SettleOrReserve` without hits
-    /// is, where it settles.
+    /// Returns whether it is made even if its batch is denied as a whole. A `Settle` that
+    /// would else reserve is, where it settles.
     pub fn is_unconditional(self) -> bool {
         self.asks().is_none() && !matches!(self, Op::UpTo(_))
     }
@@ -181,18 +181,33 @@ impl Undo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReservationOp {
     /// Takes hits as [`Op::UpTo`] does, and reserves those that were granted. Denied hits are never charged.
-    Reserve(Reserve),
-    /// Reserves, unless the id has a reservation: then nothing happens. The same request has the same tag.
-    ReserveOnce(Reserve, u16),
+    Reserve {
+        /// The hits to reserve.
+        reserve: Reserve,
+        /// The tag of the request: if the id has a reservation, nothing happens. Without a tag, reservations add up.
+        once: Option<NonZeroU16>,
+    },
     /// Settles a reservation with the hits that were used; always allowed. An id with several reservations settles an
-    /// equal part of their sum. Without a reservation the hits are charged, as by [`Op::Add`].
-    Settle(u32),
-    /// Settles a reservation as [`Settle`](Self::Settle) does. Without one nothing happens.
-    SettleKnown(u32),
-    /// Settles, if the id has a reservation. Else reserves if there are no hits, and charges them if there are.
-    SettleOrReserve(u32, Reserve),
+    /// equal part of their sum.
+    Settle {
+        /// The hits that were used.
+        used: u32,
+        /// What is done if the id has no reservation.
+        otherwise: Otherwise,
+    },
     /// Returns hits that one reservation was granted; always allowed. Without a reservation nothing happens.
     Cancel(u32),
+}
+
+/// What is done about an id without a reservation to settle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Otherwise {
+    /// Nothing.
+    Nothing,
+    /// Charges the hits that were used, as by [`Op::Add`].
+    Charge,
+    /// Reserves hits for it.
+    Reserve(Reserve),
 }
 
 /// The hits to reserve.
@@ -207,11 +222,16 @@ pub struct Reserve {
 }
 
 impl ReservationOp {
+    /// Settles hits, which are charged if the id has no reservation.
+    pub fn settle(used: u32) -> ReservationOp {
+        ReservationOp::Settle { used, otherwise: Otherwise::Charge }
+    }
+
     /// The hits that are charged without a reservation; of what is reserved the least.
     #[cold]
     pub(super) fn hits(self) -> u32 {
         match self {
-            ReservationOp::Settle(hits) | ReservationOp::SettleOrReserve(hits @ 1.., _) => hits,
+            ReservationOp::Settle { used, otherwise: Otherwise::Charge } => used,
             op => op.reserve().map_or(0, |reserve| reserve.least),
         }
     }
@@ -219,44 +239,45 @@ impl ReservationOp {
     /// Returns what to reserve, if anything: an id with a reservation may settle instead.
     pub fn reserve(self) -> Option<Reserve> {
         match self {
-            ReservationOp::Reserve(reserve)
-            | ReservationOp::ReserveOnce(reserve, _)
-            | ReservationOp::SettleOrReserve(0, reserve) => Some(reserve),
-            ReservationOp::SettleOrReserve(..)
-            | ReservationOp::Settle(_)
-            | ReservationOp::SettleKnown(_)
-            | ReservationOp::Cancel(_) => None,
+            ReservationOp::Reserve { reserve, .. }
+            | ReservationOp::Settle { otherwise: Otherwise::Reserve(reserve), .. } => Some(reserve),
+            ReservationOp::Settle { .. } | ReservationOp::Cancel(_) => None,
         }
     }
 
-    /// Returns the hits that were used; none if it settles nothing, or cancels.
+    /// Returns the hits that were used, if it settles.
     pub fn used(self) -> Option<u32> {
         match self {
-            ReservationOp::Settle(used)
-            | ReservationOp::SettleKnown(used)
-            | ReservationOp::SettleOrReserve(used, _) => Some(used),
-            ReservationOp::Reserve(_)
-            | ReservationOp::ReserveOnce(..)
-            | ReservationOp::Cancel(_) => None,
+            ReservationOp::Settle { used, .. } => Some(used),
+            ReservationOp::Reserve { .. } | ReservationOp::Cancel(_) => None,
         }
     }
 
     /// Returns the operation with other hits to reserve, if it may reserve some.
     pub fn with_reserve(mut self, change: impl FnOnce(Reserve) -> Reserve) -> ReservationOp {
-        match &mut self {
-            ReservationOp::Reserve(reserve)
-            | ReservationOp::ReserveOnce(reserve, _)
-            | ReservationOp::SettleOrReserve(_, reserve) => *reserve = change(*reserve),
-            ReservationOp::Settle(_) | ReservationOp::SettleKnown(_) | ReservationOp::Cancel(_) => {
-            }
+        if let ReservationOp::Reserve { reserve, .. }
+        | ReservationOp::Settle { otherwise: Otherwise::Reserve(reserve), .. } = &mut self
+        {
+            *reserve = change(*reserve);
         }
         self
     }
 
+    /// Returns what is left of the operation where nothing is reserved.
+    pub fn without_reserve(self) -> Option<ReservationOp> {
+        match self {
+            ReservationOp::Reserve { .. } => None,
+            ReservationOp::Settle { used, otherwise: Otherwise::Reserve(_) } => {
+                Some(ReservationOp::Settle { used, otherwise: Otherwise::Nothing })
+            }
+            op => Some(op),
+        }
+    }
+
     pub(super) fn tag(self) -> u16 {
         match self {
-            ReservationOp::ReserveOnce(_, tag) => tag,
-            _ => 0,
+            ReservationOp::Reserve { once, .. } => once.map_or(0, NonZeroU16::get),
+            ReservationOp::Settle { .. } | ReservationOp::Cancel(_) => 0,
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use std::num::NonZeroU32;
 
-use super::{Op, Plan, ReservationOp, Reserve, State, Undo, UpTo};
+use super::{Op, Otherwise, Plan, ReservationOp, Reserve, State, Undo, UpTo};
 use crate::{ChargeOutcome, Limit, Micros, Packed, ReservationResult, SECOND};
 
 /// The hits that are reserved under an id.
@@ -72,31 +72,27 @@ impl ReservationOp {
     /// Returns what is charged by the reservation of the id, if it has one.
     pub fn charge(self, reservation: Option<&Reservation>) -> Op {
         match (self, reservation) {
-            (ReservationOp::Reserve(reserve), _)
+            (ReservationOp::Reserve { reserve, once: None }, _)
             | (
-                ReservationOp::SettleOrReserve(0, reserve) | ReservationOp::ReserveOnce(reserve, _),
+                ReservationOp::Reserve { reserve, .. }
+                | ReservationOp::Settle { otherwise: Otherwise::Reserve(reserve), .. },
                 None,
             ) => Op::UpTo(reserve.up_to()),
-            (
-                ReservationOp::Settle(used)
-                | ReservationOp::SettleKnown(used)
-                | ReservationOp::SettleOrReserve(used, _),
-                Some(reservation),
-            ) => {
+            (ReservationOp::Settle { used, .. }, Some(reservation)) => {
                 let reserved = reservation.part();
                 match reserved.checked_sub(used) {
                     Some(rest @ 1..) => reservation.undo(rest),
                     _ => Op::Add { hits: used - reserved, limits: reservation.limits },
                 }
             }
-            (ReservationOp::Settle(hits) | ReservationOp::SettleOrReserve(hits, _), None) => {
-                Op::Add { hits, limits: u16::MAX }
+            (ReservationOp::Settle { used, otherwise: Otherwise::Charge }, None) => {
+                Op::Add { hits: used, limits: u16::MAX }
             }
             (ReservationOp::Cancel(hits), Some(reservation)) => {
                 reservation.undo(hits.min(reservation.hits))
             }
-            (ReservationOp::Cancel(_) | ReservationOp::SettleKnown(_), None)
-            | (ReservationOp::ReserveOnce(..), Some(_)) => Op::Add { hits: 0, limits: 0 },
+            (ReservationOp::Settle { .. } | ReservationOp::Cancel(_), None)
+            | (ReservationOp::Reserve { .. }, Some(_)) => Op::Add { hits: 0, limits: 0 },
         }
     }
 }
@@ -196,8 +192,8 @@ impl Plan {
                     None => reserved,
                 })
             }
-            (_, Some(before), ReservationOp::ReserveOnce(_, tag)) => {
-                let is_same = before.count == 1 && before.tag == tag;
+            (_, Some(before), ReservationOp::Reserve { .. }) => {
+                let is_same = before.count == 1 && before.tag == op.tag();
                 decision.reservation = match is_same {
                     true => ReservationResult::Repeated,
                     false => ReservationResult::Conflict,

@@ -1,6 +1,7 @@
 //! Reservations, against a ledger of hits by window.
 
 use std::collections::HashMap;
+use std::num::NonZeroU16;
 
 use proptest::prelude::*;
 
@@ -34,7 +35,7 @@ impl<S: KeyCounts + Default> Ids<S> {
 }
 
 fn reserve(least: u32, most: u32) -> ReservationOp {
-    ReservationOp::Reserve(Reserve { least, most, timeout: 600 })
+    ReservationOp::Reserve { reserve: Reserve { least, most, timeout: 600 }, once: None }
 }
 
 fn window(n: u32, period: Micros) -> Limit {
@@ -80,7 +81,7 @@ impl Key {
 
     /// Settles a reservation. Returns what it was of.
     fn settle(&mut self, id: u8, used: u32) -> u32 {
-        let decision = self.make(id, ReservationOp::Settle(used));
+        let decision = self.make(id, ReservationOp::settle(used));
         assert_eq!(decision.reservation, ReservationResult::Settled);
         decision.reserved
     }
@@ -101,12 +102,18 @@ fn op() -> impl Strategy<Value = ReservationOp> {
             timeout,
         })
     };
+    let otherwise = prop_oneof![
+        3 => Just(Otherwise::Charge),
+        1 => Just(Otherwise::Nothing),
+        1 => reserve().prop_map(Otherwise::Reserve),
+    ];
     prop_oneof![
-        3 => reserve().prop_map(ReservationOp::Reserve),
-        3 => hits().prop_map(ReservationOp::Settle),
-        1 => (hits(), reserve()).prop_map(|(hits, it)| ReservationOp::SettleOrReserve(hits, it)),
-        1 => hits().prop_map(ReservationOp::SettleKnown),
-        1 => (reserve(), 1_u16..3).prop_map(|(it, tag)| ReservationOp::ReserveOnce(it, tag)),
+        4 => (reserve(), 0_u16..6).prop_map(|(reserve, tag)| {
+            // Half of them add up.
+            let once = NonZeroU16::new(tag / 2);
+            ReservationOp::Reserve { reserve, once }
+        }),
+        5 => (hits(), otherwise).prop_map(|(used, otherwise)| ReservationOp::Settle { used, otherwise }),
         1 => hits().prop_map(ReservationOp::Cancel),
     ]
 }

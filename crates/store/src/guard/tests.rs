@@ -8,8 +8,8 @@ use crate::conformance::{self, DAWN, plan, take, try_read, try_reset};
 use crate::{Charge, Entry, Key, Role};
 use weir_common::clock::ManualClock;
 use weir_limit::{
-    Limit, Op, Plan, ReduceBucket, ReservationOp, ReservationResult, Reserve, Source, Undo, Unit,
-    UpTo,
+    Limit, Op, Otherwise, Plan, ReduceBucket, ReservationOp, ReservationResult, Reserve, Source,
+    Undo, Unit, UpTo,
 };
 
 mod local;
@@ -203,10 +203,10 @@ async fn other_policies_reserve_and_settle_nothing() {
     let terms = Reserve { least: 1, most: 8, timeout: 600 };
     for policy in [OnStoreFailure::Allow, OnStoreFailure::Deny] {
         for (op, asks) in [
-            (ReservationOp::Reserve(terms), true),
-            (ReservationOp::SettleOrReserve(0, terms), true),
-            (ReservationOp::SettleOrReserve(2, terms), false),
-            (ReservationOp::Settle(2), false),
+            (ReservationOp::Reserve { reserve: terms, once: None }, true),
+            (ReservationOp::Settle { used: 0, otherwise: Otherwise::Reserve(terms) }, true),
+            (ReservationOp::Settle { used: 2, otherwise: Otherwise::Nothing }, false),
+            (ReservationOp::settle(2), false),
             (ReservationOp::Cancel(2), false),
         ] {
             let (guard, _) = guarded(policy, 1);

@@ -93,11 +93,11 @@ impl Fingerprints {
 
     /// Returns the fingerprints of a charge's key and id, with [that of the key](key_of) in it, and of the reset of its
     /// key; none without an id.
-    pub(crate) fn of_reservation(&self, charge: &Charge<'_>) -> Option<[Print; 2]> {
-        let (id, key) = (charge.hold?, self.of(charge));
+    pub(crate) fn of_reservation(&self, charge: &Charge<'_>) -> [Print; 2] {
+        let (id, key) = (charge.hold.unwrap_or_default(), self.of(charge));
         let mut print = self.of_more(&key, id.as_bytes());
         print[KEY_BYTES].copy_from_slice(&key_of(&key.print));
-        Some([print, self.of_reset(&key)])
+        [print, self.of_reset(&key)]
     }
 
     pub(super) fn of_reset(&self, key: &Fingerprint) -> Print {

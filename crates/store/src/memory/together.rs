@@ -137,7 +137,9 @@ impl<C> MemoryStore<C> {
                     let answer = answers.get(first + i).and_then(|answer| answer.as_ref().ok());
                     let settled = answer
                         .is_some_and(|decision| decision.reservation == ReservationResult::Settled);
-                    let Some(op) = unconditional(op, settled) else { continue };
+                    // It must not reserve: it may have settled a reservation of this batch, which is not made.
+                    let unconditional = settled || op.reserve().is_none();
+                    let Some(op) = op.without_reserve().filter(|_| unconditional) else { continue };
                     let mut value = self.value(shard, charge.plan, fingerprint);
                     let charged =
                         value.charge_reservation(charge.plan, reservations.of(i), now, op);
@@ -160,15 +162,5 @@ impl<C> MemoryStore<C> {
         } else {
             Value::Boxed(shard.copy(&fingerprint.print))
         }
-    }
-}
-
-/// Returns what of an operation is made although its batch is denied. A `SettleOrReserve` that has settled is, but it
-/// must not reserve: what it has settled may be a reservation of the same batch, which is not made.
-fn unconditional(op: ReservationOp, settled: bool) -> Option<ReservationOp> {
-    match op.reserve() {
-        None => Some(op),
-        Some(_) if settled => Some(ReservationOp::Settle(0)),
-        Some(_) => None,
     }
 }

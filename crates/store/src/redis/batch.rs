@@ -20,8 +20,8 @@ use super::options::{Options, Topology};
 use super::reply::Reply;
 use crate::key_text;
 use crate::local::LeaseCharge;
-use crate::{Charge, Key, Role, StoreError, plain_hits, reserved};
-use weir_limit::{Micros, Op, Plan, Reservation, ReservationOp, State, Undo, hash_hold_id};
+use crate::{Charge, Key, Role, StoreError, reserved};
+use weir_limit::{Micros, Op, Plan, Reservation, ReservationOp, State, hash_hold_id};
 
 /// A charge that waits for its answer.
 #[derive(Clone, Debug)]
@@ -30,7 +30,10 @@ pub(super) struct PendingCharge {
     /// The key's slot; 0 on a single server.
     pub slot: u16,
     pub plan: Arc<Plan>,
-    pub op: ChargeOp,
+    pub op: Op,
+    /// Repairs the state after plain `INCRBY`s: writes its window and expiry. It refunds hits only to a number that is
+    /// not a state.
+    pub repairs: bool,
     /// The hash of the id of its hold; 0 if it has none.
     pub hold: u64,
     /// The key of what its id has reserved; none if it is not about a reservation.
@@ -70,55 +73,6 @@ pub(super) fn reset_key(key: &[u8]) -> Vec<u8> {
     [key, b":reset"].concat()
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ChargeOp {
-    Op(Op),
-    /// Repairs the state after plain `INCRBY`s: writes its window and expiry, and subtracts these hits from a number
-    /// that is not a state.
-    Settle(u32),
-}
-
-impl ChargeOp {
-    /// Returns the hits that the scripts read.
-    fn hits(self) -> u32 {
-        let hits = match self {
-            ChargeOp::Op(Op::Take(hits) | Op::Refund(hits)) => hits,
-            ChargeOp::Op(Op::UpTo(up_to)) => up_to.least.into(),
-            ChargeOp::Op(Op::Reservation(op)) => match op {
-                ReservationOp::Reserve(_) => 0,
-                ReservationOp::ReserveOnce(_, tag) => tag.into(),
-                ReservationOp::Settle(hits)
-                | ReservationOp::SettleKnown(hits)
-                | ReservationOp::SettleOrReserve(hits, _)
-                | ReservationOp::Cancel(hits) => hits.into(),
-            },
-            ChargeOp::Op(Op::Undo(Undo { hits, .. }) | Op::Add { hits, .. })
-            | ChargeOp::Settle(hits) => hits.into(),
-        };
-        u32::try_from(hits).unwrap_or(u32::MAX)
-    }
-
-    /// Returns the hits of a plain take, 0 for a look; none for other operations.
-    pub fn takes(&self) -> Option<u64> {
-        match self {
-            ChargeOp::Op(op) => plain_hits(*op),
-            ChargeOp::Settle(_) => None,
-        }
-    }
-
-    /// Returns whether charges of a key may be made as one.
-    pub fn merges(&self) -> bool {
-        matches!(self, ChargeOp::Op(Op::Take(_) | Op::Refund(_)) | ChargeOp::Settle(_))
-    }
-
-    pub fn undo(&self) -> Option<&Undo> {
-        match self {
-            ChargeOp::Op(Op::Undo(undo)) => Some(undo),
-            _ => None,
-        }
-    }
-}
-
 /// The outcome of a charge, besides its answer.
 #[derive(Debug)]
 struct Decided {
@@ -154,15 +108,16 @@ impl PendingCharge {
         reply: &Arc<Reply>,
         index: usize,
     ) -> PendingCharge {
-        let (hold, record) = match (charge.op, charge.hold) {
-            (Op::Reservation(_), Some(id)) => (0, Some(record_key(&text, id))),
-            (_, id) => (id.map_or(0, hash_hold_id), None),
+        let (hold, record) = match charge.op {
+            Op::Reservation(_) => (0, Some(record_key(&text, charge.hold.unwrap_or_default()))),
+            _ => (charge.hold.map_or(0, hash_hold_id), None),
         };
         PendingCharge {
             key: text,
             slot,
             plan: charge.plan.clone(),
-            op: ChargeOp::Op(charge.op),
+            op: charge.op,
+            repairs: false,
             hold,
             record,
             role: charge.role,
@@ -183,14 +138,10 @@ impl PendingCharge {
         mut reservation: Option<Reservation>,
         now: Micros,
     ) -> Decided {
-        let op = match self.op {
-            ChargeOp::Op(op) => op,
-            ChargeOp::Settle(_) => Op::Take(0),
-        };
         if let Some(lease) = self.reply.lease() {
-            return Decided { allowed: true, returning: self.decide_lease(lease, state, op, now) };
+            return Decided { allowed: true, returning: self.decide_lease(lease, state, now) };
         }
-        let outcome = match op {
+        let outcome = match self.op {
             Op::Reservation(op) => self.plan.charge_reservation(state, &mut reservation, now, op),
             op => self.plan.charge_hashed(state, now, op, self.hold),
         };
@@ -208,13 +159,12 @@ impl PendingCharge {
         &self,
         lease: &LeaseCharge,
         state: &mut State,
-        op: Op,
         now: Micros,
     ) -> Vec<PendingCharge> {
         let before = state.clone();
-        let (_, undos) = self.plan.charge_undoable(state, now, op);
+        let (_, undos) = self.plan.charge_undoable(state, now, self.op);
         let returning = |lease: Arc<LeaseCharge>| PendingCharge {
-            op: ChargeOp::Op(lease.op()),
+            op: lease.op(),
             reply: Reply::to_lease(lease),
             ..self.clone()
         };
@@ -224,7 +174,7 @@ impl PendingCharge {
     /// Returns the charge that cancels hits that this one has reserved, over the same connection.
     pub fn cancelling(&self, hits: u32) -> PendingCharge {
         PendingCharge {
-            op: ChargeOp::Op(Op::Reservation(ReservationOp::Cancel(hits))),
+            op: Op::Reservation(ReservationOp::Cancel(hits)),
             group: None,
             reply: Reply::unawaited(1),
             index: 0,

@@ -17,10 +17,10 @@
 //! | run: UNDO | `I7` the time for which the hits were taken, `I2` the limits that took them |
 //! | run: ADD | `I2` the limits that are charged |
 //! | run: UPTO | `I4` the most of hits beyond those of the run, `I4` a share: these are at most what is left divided by it, and 0 if that is less than the share |
-//! | run: RESERVE and later | the only one of its entry; its hits are those used, or to cancel, or the tag of a request. `I4` the least hits to reserve, `I4` the most of further ones, `I4` the seconds within which they can be settled |
+//! | run: RESERVE and later | the only one of its entry; its hits are those used, or to cancel, or the tag of a request, 0 for none. `B` what is done where the id has no reservation, `I4` the least hits to reserve, `I4` the most of further ones, `I4` the seconds within which they can be settled |
 //! | lean rules | of `lone_gcra.lua` and `windows.lua`. `B` how many; for each its limits, with several windows `B` how many before them; for each limit its numbers, `B` flags |
 //! | lean entries | for consecutive ones of one rule `B` its index, `B` how many, and for each `I4` hits, `I4` times |
-//! | counter entries | for consecutive ones of one period and one operation `I7` the period, `B` the operation, `B` how many, and for each: LOOK nothing; TAKE, REFUND, SETTLE `I4` hits; ADMIT `I4` hits, `I4` times, `I4` n; UNDO `I4` hits, `I7` the time for which they were taken |
+//! | counter entries | for consecutive ones of one period and one operation `I7` the period, `B` the operation, `B` how many, and for each: LOOK nothing; TAKE, REFUND, REPAIR `I4` hits; ADMIT `I4` hits, `I4` times, `I4` n; UNDO `I4` hits, `I7` the time for which they were taken |
 //! | reply | `I7` now; for each entry `I4` the length of its state before the call, and the state; the same for its holds, and for its record; for each limit of its log `I7` the hits counted, `I7` the time of the hit that must leave before the same hits are allowed again, or after a refund of the newest hit left. A first length from FAILURES on is a failure, and nothing follows it. Behind all entries, if any failed as OTHER, Redis's message for one of them |
 //! | counter reply | `I7` now; for each entry `I7` the number before the call, 0 for none. From COUNTER_FAILURES on it is a failure, in units of COUNTER_FAILURE_STEP. A message as above |
 //! | state | `B` LAYOUT, the states of all limits, the head of the log, the rings, the ring of the log |

@@ -34,7 +34,7 @@ fn a_window_that_changed_starts_a_new_reservation() {
     assert_eq!(key.used(), [30, 20]);
     assert_eq!(key.settle(1, 5), 20);
     assert_eq!(key.used(), [15, 5]);
-    assert_eq!(key.make(1, ReservationOp::Settle(3)).reservation, ReservationResult::Unknown);
+    assert_eq!(key.make(1, ReservationOp::settle(3)).reservation, ReservationResult::Unknown);
     assert_eq!(key.used(), [18, 8]);
 }
 
@@ -61,7 +61,7 @@ fn what_lapsed_stays_charged() {
     key.now += 600 * SECOND;
     assert!(key.ids.reservations[&1].is_live(key.now));
     key.now += SECOND;
-    let decision = key.make(1, ReservationOp::Settle(7));
+    let decision = key.make(1, ReservationOp::settle(7));
     assert_eq!((decision.reservation, decision.granted), (ReservationResult::Unknown, 7));
     assert_eq!(key.used(), [17]);
 }
@@ -82,21 +82,23 @@ fn only_limits_that_took_the_hits_are_settled() {
 #[test]
 fn a_call_settles_what_its_id_has_reserved_and_else_reserves() {
     let mut key = Key::new(vec![fixed(100, MINUTE)]);
-    let call =
-        |hits| ReservationOp::SettleOrReserve(hits, Reserve { least: 1, most: 40, timeout: 9 });
+    let reserve = Reserve { least: 1, most: 40, timeout: 9 };
+    let call = |used| ReservationOp::Settle { used, otherwise: Otherwise::Reserve(reserve) };
     assert_eq!(key.make(1, call(0)).reservation, ReservationResult::Reserved);
     assert_eq!(key.used(), [40]);
     assert_eq!(key.make(1, call(12)).reserved, 40);
     assert_eq!(key.used(), [12]);
-    let unknown = key.make(1, call(3));
-    assert_eq!((unknown.reservation, unknown.granted), (ReservationResult::Unknown, 3));
-    assert_eq!(key.used(), [15]);
+    // Of what was used before it is known, nothing is charged.
+    let again = key.make(1, call(3));
+    assert_eq!((again.reservation, again.granted), (ReservationResult::Reserved, 40));
+    assert_eq!(key.used(), [52]);
 }
 
 #[test]
 fn a_repeated_request_reserves_once() {
     let mut key = Key::new(vec![fixed(50, MINUTE)]);
-    let once = |tag| ReservationOp::ReserveOnce(Reserve { least: 1, most: 40, timeout: 9 }, tag);
+    let reserve = Reserve { least: 1, most: 40, timeout: 9 };
+    let once = |tag| ReservationOp::Reserve { reserve, once: NonZeroU16::new(tag) };
     assert_eq!(key.make(1, once(7)).reservation, ReservationResult::Reserved);
     let again = key.make(1, once(7));
     assert_eq!((again.reservation, again.reserved), (ReservationResult::Repeated, 40));
@@ -106,9 +108,10 @@ fn a_repeated_request_reserves_once() {
     // One that adds up is no repetition of it.
     key.reserve(1, 5);
     assert_eq!(key.make(1, once(7)).reservation, ReservationResult::Conflict);
-    assert_eq!(key.make(1, ReservationOp::SettleKnown(3)).reserved, 22);
-    assert_eq!(key.make(1, ReservationOp::SettleKnown(3)).reserved, 23);
-    let unknown = key.make(1, ReservationOp::SettleKnown(3));
+    let known = ReservationOp::Settle { used: 3, otherwise: Otherwise::Nothing };
+    assert_eq!(key.make(1, known).reserved, 22);
+    assert_eq!(key.make(1, known).reserved, 23);
+    let unknown = key.make(1, known);
     assert_eq!((unknown.reservation, unknown.granted), (ReservationResult::Unknown, 0));
     assert_eq!(key.used(), [6]);
 }
@@ -175,10 +178,11 @@ fn what_is_denied_is_never_charged() {
         let mut key = Key::new(limits);
         key.reserve(1, 5);
         let before = key.used();
+        let six = Reserve { least: 6, most: 6, timeout: 9 };
         for op in [
             reserve(6, 9),
-            ReservationOp::ReserveOnce(Reserve { least: 6, most: 6, timeout: 9 }, 1),
-            ReservationOp::SettleOrReserve(0, Reserve { least: 6, most: 6, timeout: 9 }),
+            ReservationOp::Reserve { reserve: six, once: Some(NonZeroU16::MIN) },
+            ReservationOp::Settle { used: 0, otherwise: Otherwise::Reserve(six) },
         ] {
             let denied = key.make(2, op);
             assert!(!denied.allowed, "{op:?} of {:?}", key.plan);

@@ -7,7 +7,7 @@ use crate::conformance::charges::{BUDGET, charge, take};
 use crate::states::{StateKey, States};
 use crate::store::Store;
 use weir_common::entry::Entry;
-use weir_limit::{Algorithm, Decision, Limit, Op, Plan, ReservationOp, Reserve, Unit};
+use weir_limit::{Algorithm, Decision, Limit, Op, Otherwise, Plan, ReservationOp, Reserve, Unit};
 
 pub(super) fn of(n: u32, algorithm: Algorithm) -> Limit {
     let lone = Limit::fixed_window(n, Unit::Minute, 1).expect("a period");
@@ -22,16 +22,17 @@ pub(super) fn days(n: u32) -> [Arc<Plan>; 2] {
 }
 
 pub(super) fn reserve(least: u32, most: u32) -> Op {
-    Op::Reservation(ReservationOp::Reserve(Reserve { least, most, timeout: 3_600 }))
+    let reserve = Reserve { least, most, timeout: 3_600 };
+    Op::Reservation(ReservationOp::Reserve { reserve, once: None })
 }
 
-pub(super) fn settle_or_reserve(hits: u32, most: u32) -> Op {
-    let reserve = Reserve { least: 1, most, timeout: 3_600 };
-    Op::Reservation(ReservationOp::SettleOrReserve(hits, reserve))
+pub(super) fn settle_or_reserve(used: u32, most: u32) -> Op {
+    let otherwise = Otherwise::Reserve(Reserve { least: 1, most, timeout: 3_600 });
+    Op::Reservation(ReservationOp::Settle { used, otherwise })
 }
 
 pub(super) fn settle(used: u32) -> Op {
-    Op::Reservation(ReservationOp::Settle(used))
+    Op::Reservation(ReservationOp::settle(used))
 }
 
 pub(super) fn cancel(hits: u32) -> Op {

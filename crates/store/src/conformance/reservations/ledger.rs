@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use weir_limit::{
-    Algorithm, Decision, Limit, Micros, Op, Plan, ReservationOp, ReservationResult, Reserve, SECOND,
+    Algorithm, Decision, Limit, Micros, Op, Otherwise, Plan, ReservationOp, ReservationResult,
+    Reserve, SECOND,
 };
 
 /// What is expected of a decision.
@@ -190,42 +191,41 @@ impl Ledger {
     fn make_reservation(&mut self, now: Micros, op: ReservationOp, id: &str) -> Answer {
         let is_open = self.is_open(now, id);
         match op {
-            ReservationOp::SettleOrReserve(0, reserve) if !is_open => {
+            ReservationOp::Reserve { reserve, once: None }
+            | ReservationOp::Settle { otherwise: Otherwise::Reserve(reserve), .. }
+                if !is_open || op.used().is_none() =>
+            {
                 self.reserve(now, reserve, id, 0)
             }
-            ReservationOp::Reserve(reserve) => self.reserve(now, reserve, id, 0),
-            ReservationOp::ReserveOnce(reserve, tag) if !is_open => {
-                self.reserve(now, reserve, id, tag)
+            ReservationOp::Reserve { reserve, once: Some(tag) } if !is_open => {
+                self.reserve(now, reserve, id, tag.get())
             }
-            ReservationOp::ReserveOnce(_, tag) => {
+            ReservationOp::Reserve { once, .. } => {
                 let open = self.open.get(id).expect("it is open");
-                let (reserved, reservation) = match open.count == 1 && open.tag == tag {
+                let is_same = open.count == 1 && once.is_some_and(|tag| open.tag == tag.get());
+                let (reserved, reservation) = match is_same {
                     true => (open.hits, ReservationResult::Repeated),
                     false => (open.hits, ReservationResult::Conflict),
                 };
                 Answer { allowed: true, reserved, reservation, ..Answer::default() }
             }
-            ReservationOp::SettleKnown(used) if is_open => {
+            ReservationOp::Settle { used, .. } if is_open => {
                 let open = self.open.remove(id).expect("it is open");
                 self.settle(used, open, id)
-            }
-            ReservationOp::Settle(used) | ReservationOp::SettleOrReserve(used, _) => {
-                match self.open.remove(id).filter(|_| is_open) {
-                    Some(open) => self.settle(used, open, id),
-                    None => {
-                        self.limits.iter_mut().for_each(|limit| limit.add(used));
-                        let reservation = ReservationResult::Unknown;
-                        Answer { allowed: true, granted: used, reservation, ..Answer::default() }
-                    }
-                }
             }
             ReservationOp::Cancel(hits) if is_open => {
                 let open = self.open.remove(id).expect("it is open");
                 self.cancel(hits, open, id)
             }
-            ReservationOp::SettleKnown(_) | ReservationOp::Cancel(_) => {
+            ReservationOp::Settle { .. } | ReservationOp::Cancel(_) => {
+                self.open.remove(id);
+                let granted = match op {
+                    ReservationOp::Settle { used, otherwise: Otherwise::Charge } => used,
+                    _ => 0,
+                };
+                self.limits.iter_mut().for_each(|limit| limit.add(granted));
                 let reservation = ReservationResult::Unknown;
-                Answer { allowed: true, reservation, ..Answer::default() }
+                Answer { allowed: true, granted, reservation, ..Answer::default() }
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Random schedules of reservations.
 
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use super::charges::of;
@@ -10,8 +11,8 @@ use crate::states::StateKey;
 use crate::store::Store;
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{
-    Algorithm, BucketedWindow, Calendar, FixedWindow, Limit, Micros, Op, Plan, ReservationOp,
-    ReservationResult, Reserve, SECOND, SlidingWindow, Unit,
+    Algorithm, BucketedWindow, Calendar, FixedWindow, Limit, Micros, Op, Otherwise, Plan,
+    ReservationOp, ReservationResult, Reserve, SECOND, SlidingWindow, Unit,
 };
 
 const KEYS: usize = 2;
@@ -46,12 +47,17 @@ impl Random {
         Op::Reservation(match self.below(20) {
             0 | 1 => return Op::Take(0),
             2 | 3 => return Op::Take(1 + self.below(4)),
-            4..9 => ReservationOp::Reserve(self.reserve()),
-            9 => ReservationOp::ReserveOnce(self.reserve(), 1 + hits as u16 % 2),
-            10..14 => ReservationOp::Settle(hits),
-            14 => ReservationOp::SettleKnown(hits),
-            15 | 16 => ReservationOp::SettleOrReserve(0, self.reserve()),
-            17 => ReservationOp::SettleOrReserve(hits, self.reserve()),
+            4..9 => ReservationOp::Reserve { reserve: self.reserve(), once: None },
+            9 => {
+                let once = NonZeroU16::new(1 + hits as u16 % 2);
+                ReservationOp::Reserve { reserve: self.reserve(), once }
+            }
+            10..14 => ReservationOp::settle(hits),
+            14 => ReservationOp::Settle { used: hits, otherwise: Otherwise::Nothing },
+            it @ 15..18 => {
+                let otherwise = Otherwise::Reserve(self.reserve());
+                ReservationOp::Settle { used: if it < 17 { 0 } else { hits }, otherwise }
+            }
             _ => ReservationOp::Cancel(hits),
         })
     }

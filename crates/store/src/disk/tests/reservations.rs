@@ -27,7 +27,10 @@ fn budget(packs: bool) -> Arc<Plan> {
 }
 
 fn reserve(hits: u32) -> ReservationOp {
-    ReservationOp::Reserve(Reserve { least: 1, most: hits, timeout: TIMEOUT })
+    ReservationOp::Reserve {
+        reserve: Reserve { least: 1, most: hits, timeout: TIMEOUT },
+        once: None,
+    }
 }
 
 fn make(store: &Disk, plan: &Arc<Plan>, key: &str, id: &str, op: ReservationOp) -> Decision {
@@ -124,7 +127,7 @@ fn what_is_reserved_before_a_crash_is_settled_once_after_it() {
         wait_for_sync(&store);
         drop(store);
         let store = logging(&home);
-        let settle = ReservationOp::Settle(3);
+        let settle = ReservationOp::settle(3);
         let settled = make(&store, &plan, "a", "r", settle);
         assert_eq!((settled.reserved, settled.used_before), (7, 5));
         wait_for_sync(&store);
@@ -146,10 +149,10 @@ fn settling_with_what_was_reserved_lasts_too() {
     make(&store, &plan, "a", "r", reserve(7));
     wait_for_sync(&store);
     // The count does not change.
-    make(&store, &plan, "a", "r", ReservationOp::Settle(7));
+    make(&store, &plan, "a", "r", ReservationOp::settle(7));
     wait_for_sync(&store);
     drop(store);
-    let again = make(&home.open(), &plan, "a", "r", ReservationOp::Settle(0));
+    let again = make(&home.open(), &plan, "a", "r", ReservationOp::settle(0));
     assert_eq!(again.reservation, ReservationResult::Unknown);
 }
 
@@ -187,7 +190,7 @@ proptest! {
                     make(&store, &plan, KEYS[key], &id.to_string(), reserve(hits));
                 }
                 Step::Settle(key, id) => {
-                    make(&store, &plan, KEYS[key], &id.to_string(), ReservationOp::Settle(0));
+                    make(&store, &plan, KEYS[key], &id.to_string(), ReservationOp::settle(0));
                 }
                 Step::Sync => {
                     wait_for_sync(&store);
@@ -232,7 +235,7 @@ fn under_load(store: &Arc<Disk>, plan: &Arc<Plan>, meanwhile: impl FnOnce()) {
             scope.spawn(move || {
                 let (ids, small, mut random) = (ids(), small_keys(), random(thread));
                 while !stop.load(Ordering::Relaxed) {
-                    let op = if random() % 2 == 0 { reserve(5) } else { ReservationOp::Settle(0) };
+                    let op = if random() % 2 == 0 { reserve(5) } else { ReservationOp::settle(0) };
                     make(&store, &plan, KEYS[random() % KEYS.len()], &ids[random() % IDS], op);
                     make(&store, &plan, &small[random() % small.len()], &ids[0], op);
                     std::thread::park_timeout(Duration::from_micros(20));
@@ -318,7 +321,7 @@ fn more_changes_than_are_listed_are_saved_as_a_snapshot() {
                 &plan,
                 "a",
                 id,
-                if i % 2 == 0 { reserve(3) } else { ReservationOp::Settle(0) },
+                if i % 2 == 0 { reserve(3) } else { ReservationOp::settle(0) },
             );
         }
     }
@@ -363,7 +366,7 @@ fn damage_ends_all_reservations_and_their_hits_stay_charged() {
     let store = logging(&home);
     make(&store, &plan, "a", "r", reserve(7));
     wait_for_sync(&store);
-    make(&store, &plan, "a", "r", ReservationOp::Settle(0));
+    make(&store, &plan, "a", "r", ReservationOp::settle(0));
     make(&store, &plan, "b", "r", reserve(2));
     wait_for_sync(&store);
     let settled = home.bytes();
@@ -377,7 +380,7 @@ fn damage_ends_all_reservations_and_their_hits_stay_charged() {
     fs::write(&path, bytes).unwrap();
     let store = home.open();
     for (key, used) in [("a", 7), ("b", 0), ("c", 4)] {
-        let found = make(&store, &plan, key, "r", ReservationOp::Settle(0));
+        let found = make(&store, &plan, key, "r", ReservationOp::settle(0));
         assert_eq!((found.reservation, found.used_before), (ReservationResult::Unknown, used));
     }
 }
@@ -393,7 +396,7 @@ fn what_has_lapsed_is_not_loaded() {
     home.clock.advance(u64::from(TIMEOUT) * SECOND);
     let store = home.open();
     assert_eq!(store.memory.stats().reservations, 0);
-    let found = make(&store, &plan, "a", "1", ReservationOp::Settle(0));
+    let found = make(&store, &plan, "a", "1", ReservationOp::settle(0));
     assert_eq!((found.reservation, found.used_before), (ReservationResult::Unknown, IDS as u64));
 }
 
@@ -412,9 +415,9 @@ fn a_reset_is_known_after_a_restart() {
         store_finish(store);
         let store = home.open();
         for (key, id, left) in [("a", "before", 30), ("a", "after", 0), ("b", "before", 0)] {
-            let settled = make(&store, &plan, key, id, ReservationOp::Settle(0));
+            let settled = make(&store, &plan, key, id, ReservationOp::settle(0));
             assert_eq!(settled.reservation, ReservationResult::Settled, "{key} {id}");
-            let look = make(&store, &plan, key, "none", ReservationOp::Settle(0));
+            let look = make(&store, &plan, key, "none", ReservationOp::settle(0));
             assert_eq!(look.used_before, left, "{key} {id}");
         }
     }
@@ -442,7 +445,7 @@ fn the_maximum_can_change_between_two_runs() {
     assert!((50..=100).contains(&stats.reservations), "{stats:?}");
     // What was evicted stays charged.
     assert_eq!(store.memory.stats().reservations_evicted as usize + stats.reservations, 3_000);
-    let found = make(&store, &plan, "a", "none", ReservationOp::Settle(0));
+    let found = make(&store, &plan, "a", "none", ReservationOp::settle(0));
     assert_eq!(found.used_before, 3_000);
 }
 
@@ -500,14 +503,14 @@ fn reservations_of_an_earlier_version_are_dropped_and_counted() {
         for id in ["r", "settled", "s"] {
             make(&store, &plan, "a", id, reserve(7));
         }
-        make(&store, &plan, "a", "settled", ReservationOp::Settle(1));
+        make(&store, &plan, "a", "settled", ReservationOp::settle(1));
         wait_for_sync(&store);
         drop(store);
         as_of_an_earlier_version(&home);
         let store = logging(&home);
         let (recovery, _) = store.status.recovery();
         assert_eq!((recovery.dropped_reservations, recovery.damage.is_any()), (2, false));
-        let settled = make(&store, &plan, "a", "r", ReservationOp::Settle(1));
+        let settled = make(&store, &plan, "a", "r", ReservationOp::settle(1));
         assert_eq!((settled.reservation, settled.used_before), (ReservationResult::Unknown, 15));
         // The new one is kept beside what was there.
         assert_eq!(make(&store, &plan, "a", "new", reserve(7)).granted, 7);
@@ -515,7 +518,7 @@ fn reservations_of_an_earlier_version_are_dropped_and_counted() {
         drop(store);
         let store = home.open();
         assert_eq!(store.status.recovery().0.dropped_reservations, 2);
-        assert_eq!(make(&store, &plan, "a", "new", ReservationOp::Settle(0)).reserved, 7);
+        assert_eq!(make(&store, &plan, "a", "new", ReservationOp::settle(0)).reserved, 7);
     }
 }
 
@@ -531,7 +534,7 @@ fn fingerprints_are_those_of_their_formats() {
     let of_key = prints.of(&charge);
     let found = (meta::VERSION, of_key.shard, hex(&of_key.print));
     assert_eq!(found, (1, 2_821_709_264, "6c4c962f4aba3e85f799cc".to_owned()));
-    let [id, reset] = prints.of_reservation(&charge).unwrap();
+    let [id, reset] = prints.of_reservation(&charge);
     let found = (record::RESERVATION, hex(&id), hex(&reset));
     let expected = ["2cc02d194aba3e4b1516f5", "598205a3f79c3d9871f08e"].map(str::to_owned);
     assert_eq!(found, (5, expected[0].clone(), expected[1].clone()));

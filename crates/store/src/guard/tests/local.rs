@@ -81,10 +81,10 @@ async fn what_was_reserved_in_the_store_is_not_settled_locally() {
         ask(guard, &[charge], false, None).await.swap_remove(0).unwrap()
     };
     let terms = Reserve { least: 1, most: 8, timeout: 600 };
-    let reserve = ReservationOp::Reserve(terms);
+    let reserve = ReservationOp::Reserve { reserve: terms, once: None };
     let ends = [
-        ReservationOp::Settle(3),
-        ReservationOp::SettleOrReserve(3, terms),
+        ReservationOp::settle(3),
+        ReservationOp::Settle { used: 3, otherwise: Otherwise::Nothing },
         ReservationOp::Cancel(3),
     ];
     for end in ends {
@@ -99,7 +99,7 @@ async fn what_was_reserved_in_the_store_is_not_settled_locally() {
         let reserved = make(&guard, "local", reserve).await;
         assert_eq!((reserved.granted, reserved.remaining), (8, 2));
         assert_eq!(reserved.reservation, ReservationResult::Reserved);
-        let without_hits = ReservationOp::SettleOrReserve(0, terms);
+        let without_hits = ReservationOp::Settle { used: 0, otherwise: Otherwise::Reserve(terms) };
         assert_eq!(make(&guard, "another", without_hits).await.granted, 2);
         assert!(!make(&guard, "third", reserve).await.allowed);
         let found = make(&guard, "local", end).await;
@@ -112,7 +112,7 @@ async fn what_was_reserved_in_the_store_is_not_settled_locally() {
         // The store knows nothing of it.
         up(&guard);
         assert_eq!(take(&guard, "d", "a", &plan, 0).await.used_before, 8);
-        assert_eq!(make(&guard, "store", ReservationOp::Settle(3)).await.reserved, 8);
+        assert_eq!(make(&guard, "store", ReservationOp::settle(3)).await.reserved, 8);
     }
 }
 

@@ -295,7 +295,7 @@ fn the_end_of_a_limit_is_served_hit_by_hit() {
 fn what_does_not_fit_returns_the_rest_first() {
     let up_to = UpTo { least: 1, most: 3, share: std::num::NonZeroU32::MIN };
     let add = Op::Add { hits: 1, limits: u16::MAX };
-    let settle = Op::Reservation(ReservationOp::Settle(1));
+    let settle = Op::Reservation(ReservationOp::settle(1));
     for op in [Op::Take(90), Op::Refund(1), Op::UpTo(up_to), add, settle] {
         let shared = Shared::new();
         let (replica, plan) = (leases(&shared), plan([fixed(130, Unit::Hour)]));

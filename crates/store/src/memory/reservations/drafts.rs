@@ -15,10 +15,10 @@ use weir_limit::{Micros, Op, Reservation};
 pub(in crate::memory) struct Drafts<'s> {
     locks: SmallVec<[MutexGuard<'s, ReservationShard>; 2]>,
     drafts: SmallVec<[Draft; 2]>,
-    /// The index of each charge with an id, and of its draft.
+    /// The index of each operation on a reservation, and of its draft.
     of_charges: SmallVec<[(usize, usize); 2]>,
-    /// The draft of a charge without an id, which keeps none.
-    without_id: Option<Reservation>,
+    /// The draft of all, where nothing was ever reserved.
+    nothing: Option<Reservation>,
 }
 
 /// A copy of a reservation. Charges of the same key and id share it.
@@ -48,12 +48,12 @@ impl Reservations {
             None => return drafts,
         };
         // Each id, and the reset of its key.
-        let ids = operations.filter_map(|(i, charge, _)| {
-            let [id, reset] = fingerprints.of_reservation(charge)?;
+        let ids = operations.flat_map(|(i, charge, _)| {
+            let [id, reset] = fingerprints.of_reservation(charge);
             let at = |print, charge| (shard_of(&print, shards.len()), print, charge);
-            Some([at(id, Some(i)), at(reset, None)])
+            [at(id, Some(i)), at(reset, None)]
         });
-        let mut ids: SmallVec<[(usize, Print, Option<usize>); 4]> = ids.flatten().collect();
+        let mut ids: SmallVec<[(usize, Print, Option<usize>); 4]> = ids.collect();
         ids.sort_unstable();
         let mut locked = None;
         let mut resets: SmallVec<[(Print, Micros); 2]> = SmallVec::new();
@@ -101,8 +101,8 @@ impl Drafts<'_> {
         match self.of_charges.iter().find(|(index, _)| *index == charge) {
             Some(&(_, draft)) => &mut self.drafts[draft].after,
             None => {
-                self.without_id = None;
-                &mut self.without_id
+                self.nothing = None;
+                &mut self.nothing
             }
         }
     }

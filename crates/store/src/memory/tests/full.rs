@@ -150,7 +150,7 @@ async fn reservations_that_are_not_kept_are_warned_of() {
     let log = Log::default();
     let _guard = log.capture();
     let reserve = Reserve { least: 1, most: 1, timeout: 60 };
-    let op = Op::Reservation(ReservationOp::Reserve(reserve));
+    let op = Op::Reservation(ReservationOp::Reserve { reserve, once: None });
     let reserve = async |key: &str, id: &str| {
         let entries = [("key", key)];
         let key = Key { domain: "d", entries: &entries };

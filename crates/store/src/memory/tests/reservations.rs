@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use super::*;
 use crate::{Entry, StateKey};
 use weir_limit::{
-    Algorithm, Limit, Reservation, ReservationOp, ReservationResult, Reserve, SlidingWindow,
+    Algorithm, Limit, Otherwise, Reservation, ReservationOp, ReservationResult, Reserve,
+    SlidingWindow,
 };
 
 mod full;
@@ -23,7 +24,12 @@ fn budget(n: u32, unit: Unit, limits: usize) -> Arc<Plan> {
 }
 
 fn reserve(least: u32, most: u32) -> ReservationOp {
-    ReservationOp::Reserve(Reserve { least, most, timeout: TIMEOUT })
+    ReservationOp::Reserve { reserve: Reserve { least, most, timeout: TIMEOUT }, once: None }
+}
+
+/// Settles nothing that was used, or else reserves.
+fn or_reserve(reserve: Reserve) -> ReservationOp {
+    ReservationOp::Settle { used: 0, otherwise: Otherwise::Reserve(reserve) }
 }
 
 /// A charge of a key's id.
@@ -65,10 +71,10 @@ async fn what_is_reserved_is_settled_once() {
         assert_eq!(used(&store, &plan).await, 8);
         assert!(!make(&store, &plan, "other", reserve(3, 8)).await.allowed);
         assert_eq!(store.stats().reservations, 1);
-        let settled = make(&store, &plan, "r", ReservationOp::Settle(3)).await;
+        let settled = make(&store, &plan, "r", ReservationOp::settle(3)).await;
         assert_eq!((settled.reserved, settled.reservation), (8, ReservationResult::Settled));
         assert_eq!((used(&store, &plan).await, store.stats().reservations), (3, 0));
-        let again = make(&store, &plan, "r", ReservationOp::Settle(3)).await;
+        let again = make(&store, &plan, "r", ReservationOp::settle(3)).await;
         assert_eq!((again.granted, again.reservation), (3, ReservationResult::Unknown));
         assert_eq!(used(&store, &plan).await, 6);
     }
@@ -116,25 +122,13 @@ async fn ids_of_other_keys_and_shapes_are_others() {
 }
 
 #[tokio::test]
-async fn an_operation_without_an_id_keeps_nothing() {
-    for together in [false, true] {
-        let ((store, _), plan) = (store(1_000), budget(10, Unit::Hour, 1));
-        let without_id = |op| Charge { hold: None, ..of(&[("key", "a")], &plan, "", op) };
-        let charges = [without_id(reserve(1, 4)), without_id(ReservationOp::Settle(3))];
-        let decisions = charge(&store, &charges, together).await;
-        assert_eq!(decisions[1].reservation, ReservationResult::Unknown);
-        assert_eq!((used(&store, &plan).await, store.stats().reservations), (7, 0));
-    }
-}
-
-#[tokio::test]
 async fn nothing_is_allocated_before_something_is_reserved() {
     let ((store, _), plan) = (store(1_000_000), budget(10, Unit::Hour, 1));
     let keys_only = store.stats().table_bytes;
     for op in [
-        ReservationOp::Settle(0),
+        ReservationOp::settle(0),
         ReservationOp::Cancel(7),
-        ReservationOp::SettleOrReserve(0, Reserve { least: 11, most: 11, timeout: 1 }),
+        or_reserve(Reserve { least: 11, most: 11, timeout: 1 }),
     ] {
         make(&store, &plan, "r", op).await;
     }
@@ -151,7 +145,7 @@ async fn a_reset_deletes_counts_and_no_reservations() {
         let key = Key { domain: "d", entries: &[("key", "a")] };
         conformance::try_reset(&store, key, &plan).await.unwrap();
         assert_eq!(used(&store, &plan).await, 0);
-        let settled = make(&store, &plan, "r", ReservationOp::Settle(3)).await;
+        let settled = make(&store, &plan, "r", ReservationOp::settle(3)).await;
         assert_eq!(settled.reservation, ReservationResult::Settled);
         assert_eq!(used(&store, &plan).await, 0);
     }
@@ -168,7 +162,7 @@ async fn lapsed_reservations_are_swept_and_free_memory() {
     store.sweep(store.shards());
     assert_eq!(store.stats().reservations, 20_000, "swept too early");
     clock.advance(1);
-    let settled = make(&store, &plan, "7", ReservationOp::Settle(1)).await;
+    let settled = make(&store, &plan, "7", ReservationOp::settle(1)).await;
     assert_eq!(settled.reservation, ReservationResult::Unknown);
     // In as many calls as it takes to sweep the keys.
     for _ in 0..2 * store.shards() {
@@ -212,12 +206,12 @@ async fn a_denied_batch_changes_no_reservation_but_by_what_depends_on_no_limit()
         let charges = [
             of(&a, &plan, "new", reserve(1, 5)),
             // It settles what is not reserved in the end, and must not reserve instead.
-            of(&a, &plan, "new", ReservationOp::SettleOrReserve(0, none)),
-            of(&a, &plan, "newer", ReservationOp::SettleOrReserve(0, none)),
-            of(&a, &plan, "settled", ReservationOp::Settle(4)),
-            of(&a, &plan, "ended", ReservationOp::SettleOrReserve(0, none)),
+            of(&a, &plan, "new", or_reserve(none)),
+            of(&a, &plan, "newer", or_reserve(none)),
+            of(&a, &plan, "settled", ReservationOp::settle(4)),
+            of(&a, &plan, "ended", or_reserve(none)),
             of(&a, &plan, "cancelled", ReservationOp::Cancel(30)),
-            of(&a, &plan, "unknown", ReservationOp::SettleOrReserve(2, none)),
+            of(&a, &plan, "unknown", ReservationOp::settle(2)),
             of(&a, &full, "denied", reserve(2, 2)),
         ];
         let decisions = charge(&store, &charges, true).await;
@@ -241,7 +235,7 @@ async fn charges_of_an_id_in_one_batch_continue_each_other() {
                 of(&a, &plan, "r", reserve(1, 10)),
                 of(&a, &plan, "other", reserve(1, 7)),
                 of(&a, &plan, "r", reserve(1, 20)),
-                of(&a, &plan, "r", ReservationOp::Settle(1)),
+                of(&a, &plan, "r", ReservationOp::settle(1)),
             ];
             let decisions = charge(&store, &charges, together).await;
             assert_eq!(decisions[3].reserved, 15);
@@ -274,7 +268,7 @@ fn racing_batches_settle_each_reservation_once() {
                         };
                         let batch = |op| [of(0, op), of(1, op), of(2, op)];
                         runtime.block_on(charge(store, &batch(reserve(1, 5)), true));
-                        let settle = ReservationOp::Settle(2);
+                        let settle = ReservationOp::settle(2);
                         runtime.block_on(charge(store, &batch(settle), round % 2 == 0));
                     }
                 });
@@ -307,9 +301,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         })
     };
     let op = prop_oneof![
-        3 => reserve().prop_map(ReservationOp::Reserve),
-        3 => hits().prop_map(ReservationOp::Settle),
-        1 => (hits(), reserve()).prop_map(|(hits, it)| ReservationOp::SettleOrReserve(hits, it)),
+        3 => reserve().prop_map(|reserve| ReservationOp::Reserve { reserve, once: None }),
+        3 => hits().prop_map(ReservationOp::settle),
+        1 => (hits(), reserve()).prop_map(|(used, reserve)| {
+            ReservationOp::Settle { used, otherwise: Otherwise::Reserve(reserve) }
+        }),
         1 => hits().prop_map(ReservationOp::Cancel),
     ];
     let wait = prop_oneof![3 => Just(0), 3 => 0..2_000_000_u64, 1 => 0..70_000_000_u64];
@@ -345,7 +341,7 @@ proptest! {
                     let op = match op {
                         op if !denied || op.reserve().is_none() => op,
                         _ if found.reservation == ReservationResult::Settled => {
-                            ReservationOp::Settle(0)
+                            op.without_reserve().unwrap()
                         }
                         _ => continue,
                     };
@@ -406,7 +402,7 @@ async fn a_million_reservations_leave_the_counters_of_others() {
         assert_eq!(take(&store, "d", &i.to_string(), &plan, 0).await.used_before, 1, "{i}");
     }
     for i in 0..OPEN {
-        let settled = make(&store, &plan, &i.to_string(), ReservationOp::Settle(2)).await;
+        let settled = make(&store, &plan, &i.to_string(), ReservationOp::settle(2)).await;
         assert_eq!(settled.reservation, ReservationResult::Settled, "{i}");
     }
     assert_eq!(used(&store, &plan).await, 2 * u64::from(OPEN));

@@ -13,7 +13,7 @@ use crate::redis::codec::{PlanCodec, RESERVATIONS};
 use crate::redis::key;
 use crate::redis::reply::Reply;
 use crate::redis::script::ScriptKind;
-use weir_limit::Micros;
+use weir_limit::{Micros, Op};
 
 /// The most entries of one call: a longer one is hardly cheaper per entry, and Redis's other clients wait for it.
 const MAX_ENTRIES: usize = 64;
@@ -134,7 +134,7 @@ impl BatchBuilder<'_> {
 
     fn add_to_calls(&mut self, charge: PendingCharge, hash: u64) {
         let codec = PlanCodec(&charge.plan);
-        let takes = charge.op.takes().is_some_and(|hits| hits > 0);
+        let takes = matches!(charge.op, Op::Take(1..));
         let kind = match charge.group {
             None if counter_op(&charge).is_some() => ScriptKind::Counter,
             None if takes && codec.is_lone_gcra() => ScriptKind::Gcra,

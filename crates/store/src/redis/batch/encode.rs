@@ -1,43 +1,47 @@
 //! Entries of the scripts, in the packed formats of [`codec`](crate::redis::codec).
 
-use super::{ChargeOp, PendingCharge, add_one, short};
+use super::{PendingCharge, add_one, short};
 use crate::redis::codec::numbers::{counter_op, op};
 use crate::redis::codec::{PlanCodec, put};
-use weir_limit::{Limit, Op, ReservationOp, Reserve, Undo, UpTo};
+use weir_limit::{Limit, Op, Otherwise, ReservationOp, Reserve, Undo, UpTo};
 
 /// Writes the hits of an operation, and that it is made once.
-pub(super) fn write_times(op: ChargeOp, out: &mut Vec<u8>) {
-    out.extend_from_slice(&op.hits().to_le_bytes());
+pub(super) fn write_times(op: Op, out: &mut Vec<u8>) {
+    out.extend_from_slice(&hits(op).to_le_bytes());
     out.extend_from_slice(&1_u32.to_le_bytes());
+}
+
+/// Returns the hits that the scripts read; of a request to reserve, its tag.
+fn hits(op: Op) -> u32 {
+    match op {
+        Op::Take(hits) | Op::Refund(hits) => u32::try_from(hits).unwrap_or(u32::MAX),
+        Op::UpTo(UpTo { least, .. }) => least,
+        Op::Reservation(ReservationOp::Reserve { once, .. }) => {
+            once.map_or(0, |tag| tag.get().into())
+        }
+        Op::Reservation(ReservationOp::Settle { used: hits, .. } | ReservationOp::Cancel(hits))
+        | Op::Undo(Undo { hits, .. })
+        | Op::Add { hits, .. } => hits,
+    }
 }
 
 /// Writes a run of an entry of charge.lua.
 pub(super) fn write_run(charge: &PendingCharge, out: &mut Vec<u8>) {
-    let made = match charge.op {
-        // Without an id there is nothing to settle, and nothing is kept.
-        ChargeOp::Op(Op::Reservation(op)) if charge.record.is_none() => op.charge(None),
-        ChargeOp::Op(op) => op,
-        // Only counters are settled, by their own script.
-        ChargeOp::Settle(hits) => Op::Refund(hits.into()),
-    };
-    out.push(match made {
+    out.push(match charge.op {
         Op::Take(_) => op::TAKE,
         Op::Refund(_) => op::REFUND,
         Op::Undo(_) => op::UNDO,
         Op::UpTo(_) => op::UPTO,
         Op::Add { .. } => op::ADD,
-        Op::Reservation(ReservationOp::Reserve(_)) => op::RESERVE,
-        Op::Reservation(ReservationOp::ReserveOnce(..)) => op::RESERVE_ONCE,
-        Op::Reservation(ReservationOp::Settle(_)) => op::SETTLE,
-        Op::Reservation(ReservationOp::SettleKnown(_)) => op::SETTLE_KNOWN,
-        Op::Reservation(ReservationOp::SettleOrReserve(..)) => op::SETTLE_OR_RESERVE,
+        Op::Reservation(ReservationOp::Reserve { .. }) => op::RESERVE,
+        Op::Reservation(ReservationOp::Settle { .. }) => op::SETTLE,
         Op::Reservation(ReservationOp::Cancel(_)) => op::CANCEL,
     });
-    write_times(ChargeOp::Op(made), out);
+    write_times(charge.op, out);
     if charge.plan.hold_id().is_some() {
         out.extend_from_slice(&charge.hold.to_le_bytes());
     }
-    match made {
+    match charge.op {
         Op::Take(_) | Op::Refund(_) => {}
         Op::Undo(Undo { taken, limits, .. }) => {
             put(out, taken);
@@ -48,19 +52,18 @@ pub(super) fn write_run(charge: &PendingCharge, out: &mut Vec<u8>) {
             out.extend_from_slice(&share.get().to_le_bytes());
         }
         Op::Add { limits, .. } => out.extend_from_slice(&limits.to_le_bytes()),
-        Op::Reservation(
-            ReservationOp::Reserve(reserve)
-            | ReservationOp::ReserveOnce(reserve, _)
-            | ReservationOp::SettleOrReserve(_, reserve),
-        ) => {
-            let Reserve { least, most, timeout } = reserve;
+        Op::Reservation(op) => {
+            out.push(match (op, op.reserve()) {
+                (_, Some(_)) => op::OR_RESERVE,
+                (ReservationOp::Settle { otherwise: Otherwise::Charge, .. }, _) => op::OR_CHARGE,
+                _ => op::OR_NOTHING,
+            });
+            let nothing = Reserve { least: 0, most: 0, timeout: 0 };
+            let Reserve { least, most, timeout } = op.reserve().unwrap_or(nothing);
             for number in [least, most.saturating_sub(least), timeout] {
                 out.extend_from_slice(&number.to_le_bytes());
             }
         }
-        Op::Reservation(
-            ReservationOp::Settle(_) | ReservationOp::SettleKnown(_) | ReservationOp::Cancel(_),
-        ) => out.extend_from_slice(&[0; 12]),
     }
 }
 
@@ -68,30 +71,32 @@ pub(super) fn write_run(charge: &PendingCharge, out: &mut Vec<u8>) {
 pub(super) fn counter_op(charge: &PendingCharge) -> Option<u8> {
     let (limit, _) = PlanCodec(&charge.plan).counter()?;
     match charge.op {
-        ChargeOp::Op(Op::Take(0)) => Some(counter_op::LOOK),
-        ChargeOp::Op(Op::Take(_)) if limit.charge_denied => Some(counter_op::TAKE),
-        ChargeOp::Op(Op::Take(_)) => Some(counter_op::ADMIT),
-        ChargeOp::Op(Op::Refund(_)) => Some(counter_op::REFUND),
-        ChargeOp::Op(Op::Undo(_)) => Some(counter_op::UNDO),
-        ChargeOp::Op(Op::UpTo(_) | Op::Add { .. } | Op::Reservation(_)) => None,
-        ChargeOp::Settle(_) => Some(counter_op::SETTLE),
+        _ if charge.repairs => Some(counter_op::REPAIR),
+        Op::Take(0) => Some(counter_op::LOOK),
+        Op::Take(_) if limit.charge_denied => Some(counter_op::TAKE),
+        Op::Take(_) => Some(counter_op::ADMIT),
+        Op::Refund(_) => Some(counter_op::REFUND),
+        Op::Undo(_) => Some(counter_op::UNDO),
+        Op::UpTo(_) | Op::Add { .. } | Op::Reservation(_) => None,
     }
 }
 
 /// Writes the numbers of an entry of counter.lua.
 pub(super) fn write_counter(charge: &PendingCharge, op: u8, n: u32, out: &mut Vec<u8>) {
     if op != counter_op::LOOK {
-        // Its only limit may not have charged what is undone.
-        let is_charged = charge.op.undo().is_none_or(|undo| undo.limits & 1 > 0);
-        let hits = if is_charged { charge.op.hits() } else { 0 };
+        let hits = match charge.op {
+            // Its only limit did not charge what is undone.
+            Op::Undo(Undo { limits, .. }) if limits & 1 == 0 => 0,
+            op => hits(op),
+        };
         out.extend_from_slice(&hits.to_le_bytes());
     }
     if op == counter_op::ADMIT {
         out.extend_from_slice(&1_u32.to_le_bytes());
         out.extend_from_slice(&n.to_le_bytes());
     }
-    if let Some(undo) = charge.op.undo() {
-        put(out, undo.taken);
+    if let Op::Undo(Undo { taken, .. }) = charge.op {
+        put(out, taken);
     }
 }
 
@@ -110,10 +115,10 @@ pub(super) fn merge_counters(
     let Some(op) = counter_op(first) else { return false };
     match (op, charge.op) {
         // A look beside hits that are all counted, or beside another look.
-        (counter_op::LOOK | counter_op::TAKE, ChargeOp::Op(Op::Take(0))) => true,
-        (counter_op::TAKE, ChargeOp::Op(Op::Take(_))) => {
+        (counter_op::LOOK | counter_op::TAKE, Op::Take(0)) => true,
+        (counter_op::TAKE, Op::Take(_)) => {
             // A count saturates at u32::MAX, too.
-            let sum = short(body).saturating_add(charge.op.hits());
+            let sum = short(body).saturating_add(hits(charge.op));
             body[..4].copy_from_slice(&sum.to_le_bytes());
             true
         }

@@ -8,7 +8,7 @@
 //! - **The window of that time, or the next one** (as after a clock stepped back): the script would have left the same
 //!   number. The hits are counted, and decided by the number and the time. Where the script would also have moved the
 //!   count into the current window, or cut one that is full, the script is called to do so without charging anything
-//!   ([*settle*](ChargeOp::Settle)).
+//!   (see [`repairs`](PendingCharge::repairs)).
 //! - **A window that is over**: its number no longer affects any decision. The script charges the hits again, so they
 //!   are in the current window once.
 //! - **No window**: the key did not exist, and such a number affects no decision. The script charges the hits again,
@@ -21,7 +21,7 @@
 //! whether to try. It is dropped with the connection, so that scripts come first after a failover.
 //!
 //! A key that `INCRBY` created has no expiry until the script sets one, in a follow-up round trip. Where no request
-//! waits for that charge any more, or the connection was lost in between, the key is settled: a number of no window is
+//! waits for that charge any more, or the connection was lost in between, the key is repaired: a number of no window is
 //! deleted.
 
 use std::collections::HashMap;
@@ -30,11 +30,11 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use smallvec::{SmallVec, smallvec};
 use tokio::time::Instant;
 
-use super::{ChargeOp, PendingCharge, fail_all};
-use crate::StoreError;
+use super::{PendingCharge, fail_all};
 use crate::redis::codec::{PlanCodec, counter_number, is_overfull, windows_ahead};
 use crate::redis::reply::Reply;
-use weir_limit::Micros;
+use crate::{StoreError, plain_hits};
+use weir_limit::{Micros, Op};
 
 /// The most hits of one `INCRBY`; more go by the script. A counter has room for 65,536 times as many above its maximum,
 /// so it would take as many round trips at once to reach the next window.
@@ -170,8 +170,8 @@ impl Increment {
     }
 
     /// Returns the charge that repairs the key where no reply says whether the hits were added.
-    pub fn into_settle(self) -> Option<PendingCharge> {
-        self.charges.first().map(|charge| settle(charge, 0))
+    pub fn into_repair(self) -> Option<PendingCharge> {
+        self.charges.first().map(|charge| repair(charge, 0))
     }
 
     /// Answers what was counted: `new` is the reply to `INCRBY`, and `now` the time after it. Returns the charges left
@@ -187,7 +187,7 @@ impl Increment {
         let before = new.checked_sub(self.hits.into()).and_then(counter_number);
         let (Some(number), Some(after)) = (before, counter_number(new)) else {
             open_windows.remove(self.hash);
-            let left = settle(first, self.hits);
+            let left = repair(first, self.hits);
             fail_all(self.charges, StoreError::Corrupt);
             return (smallvec![left], Some(StoreError::Corrupt));
         };
@@ -198,7 +198,7 @@ impl Increment {
             let mut left = SmallVec::new();
             if ahead > 1 || is_overfull(after) {
                 open_windows.remove(self.hash);
-                left.push(settle(first, 0));
+                left.push(repair(first, 0));
             }
             for charge in self.charges {
                 charge.decide(&mut state, None, now);
@@ -206,7 +206,7 @@ impl Increment {
             return (left, None);
         }
         open_windows.remove(self.hash);
-        let repair = settle(first, 0);
+        let repair = repair(first, 0);
         let mut left = self.charges;
         let at = Instant::now();
         left.retain(|charge| charge.reply.is_awaited(at));
@@ -219,7 +219,7 @@ impl Increment {
 
 /// Returns the hits of a charge that `INCRBY` can make, 0 for a look.
 pub(super) fn increment_hits(charge: &PendingCharge) -> Option<u32> {
-    let hits = charge.op.takes()?;
+    let hits = plain_hits(charge.op)?;
     let plain = charge.group.is_none() && !charge.alone && !charge.asking;
     let counts_all =
         PlanCodec(&charge.plan).counter().is_some_and(|(limit, _)| limit.charge_denied);
@@ -227,9 +227,10 @@ pub(super) fn increment_hits(charge: &PendingCharge) -> Option<u32> {
 }
 
 /// Returns the charge that repairs the key of another one.
-fn settle(charge: &PendingCharge, hits: u32) -> PendingCharge {
+fn repair(charge: &PendingCharge, hits: u32) -> PendingCharge {
     PendingCharge {
-        op: ChargeOp::Settle(hits),
+        op: Op::Refund(hits.into()),
+        repairs: true,
         reply: Reply::unawaited(1),
         index: 0,
         ..charge.clone()

@@ -13,7 +13,7 @@ use crate::redis::codec::{PlanCodec, Reader, counter_failure, failure, put, read
 use crate::redis::refusal::store_error;
 use crate::redis::script::ScriptKind;
 use crate::{Denials, StoreError};
-use weir_limit::{Micros, Plan, Reservation, State};
+use weir_limit::{Micros, Op, Plan, Reservation, State};
 
 /// The time, as the scripts of one batch get it, and where they run.
 #[derive(Clone, Copy, Debug)]
@@ -151,7 +151,8 @@ impl ScriptCall {
         let is_last = entry + 1 == self.entries.len();
         let entry = &mut self.entries[entry];
         let Some(before) = entry.charges.last() else { return Err(charge) };
-        if !before.op.merges() || !charge.op.merges() {
+        let merges = |op| matches!(op, Op::Take(_) | Op::Refund(_));
+        if !merges(before.op) || !merges(charge.op) {
             return Err(charge);
         }
         let merged = match self.kind {

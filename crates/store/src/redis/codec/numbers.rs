@@ -43,10 +43,11 @@ pub(in super::super) mod op {
     // The operations on a reservation, as in `ReservationOp`.
     pub const RESERVE: u8 = 5;
     pub const SETTLE: u8 = 6;
-    pub const SETTLE_OR_RESERVE: u8 = 7;
-    pub const CANCEL: u8 = 8;
-    pub const RESERVE_ONCE: u8 = 9;
-    pub const SETTLE_KNOWN: u8 = 10;
+    pub const CANCEL: u8 = 7;
+    // What they do where an id has no reservation, as in `Otherwise`.
+    pub const OR_NOTHING: u8 = 0;
+    pub const OR_CHARGE: u8 = 1;
+    pub const OR_RESERVE: u8 = 2;
 }
 
 /// Operations of the script of counters.
@@ -59,7 +60,7 @@ pub(in super::super) mod counter_op {
     pub const REFUND: u8 = 3;
     pub const UNDO: u8 = 4;
     /// Repairs the state that a plain `INCRBY` met.
-    pub const SETTLE: u8 = 5;
+    pub const REPAIR: u8 = 5;
 }
 
 /// Failures of one key.

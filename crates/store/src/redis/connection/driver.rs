@@ -214,7 +214,7 @@ impl Driver {
             return Ok(());
         }
         let outcome = self.exchange(session, &mut batch).await;
-        self.repairs.extend(batch.increments.drain(..).filter_map(Increment::into_settle));
+        self.repairs.extend(batch.increments.drain(..).filter_map(Increment::into_repair));
         outcome
     }
 

@@ -175,20 +175,22 @@ if together then
   end
 end
 
--- Makes the next run of an entry; nothing after an error, and with `again` only what is made even if the call is
--- denied. For an operation on a reservation also returns the record before, and its key.
-local function run(rule, key, state, v, err, again)
+-- The record before, and its key, of an entry whose operation is on a reservation.
+local record, record_key
+
+-- Makes the next run of an entry; nothing after an error. Returns what its operation returns.
+local function run(rule, key, state, v, err)
   local TAKE, UNDO, ADD, UPTO, RESERVE, RESERVATIONS = 0, 2, 3, 4, 5, 15
   local op, hits, times, id
   op, hits, times, at = read('<BI4I4', args, at)
   if rule.holds then id, at = read('c8', args, at) end
   if op == TAKE then
-    if err or again or hits == 0 and not together and not rule.log then return err, true end
+    if err or hits == 0 and not together and not rule.log then return err, true end
     return take(rule, v, hits, times, id)
   elseif op == UPTO then
     local more, share
     more, share, at = read('<I4I4', args, at)
-    if err or again then return err, true end
+    if err then return err, true end
     hits = granted(rule, v, hits, more, share, id)
     err = rule.log and rule.log.broken and INVALID
     if err or hits == 0 then return err, true end
@@ -199,16 +201,16 @@ local function run(rule, key, state, v, err, again)
     if err then return err end
     return add(rule, v, hits, limits, id)
   elseif op >= RESERVE then
-    local record_key, least, more, timeout = KEYS[key_at + 1], nil, nil, nil
+    local otherwise, least, more, timeout, admitted, changed, grows
     key_at = key_at + 1
-    least, more, timeout, at = read('<I4I4I4', args, at)
-    if together and not err and not again then err = remember(record_key) end
+    record_key = KEYS[key_at]
+    otherwise, least, more, timeout, at = read('<BI4I4I4', args, at)
+    if together and not err then err = remember(record_key) end
     if err then return err end
-    local record, admitted, changed, grows
     local make = algorithms[RESERVATIONS].make
     err, record, admitted, changed, grows =
-      make(record_key, key .. ':reset', rule, v, t, slack, op, hits, least, more, timeout, again, state)
-    return err, admitted, changed, grows, record, record_key
+      make(record_key, key .. ':reset', rule, v, t, slack, op, hits, otherwise, least, more, timeout, state)
+    return err, admitted, changed, grows
   end
   local taken, limits, changed, grows, _
   if op == UNDO then taken, limits, at = read('<I7I2', args, at) end
@@ -224,7 +226,7 @@ local function run(rule, key, state, v, err, again)
 end
 
 -- Adds the states of an entry before the call, and its record, to the reply.
-local function reply(rule, state, record)
+local function reply(rule, state)
   out[#out + 1] = pack('<I4', #state)
   out[#out + 1] = state
   if rule.holds then
@@ -243,8 +245,8 @@ local function reply(rule, state, record)
   end
 end
 
--- Makes one entry; with `again` only what is made even if the call is denied, without a reply.
-local function entry(again)
+-- Makes one entry by `run`; nothing is replied where a call that was denied is made `again`.
+local function entry(run, again)
   local rule, role, runs, holds_key
   rule, role, runs, at = read('<I4BB', args, at)
   rule, key_at = rules[rule + 1], key_at + 1
@@ -256,10 +258,11 @@ local function entry(again)
   moved = false
   local err, state, v = open(rule, key, holds_key)
   if together and not err and not again then err = remember(key) or remember(holds_key) end
-  local admitted, changed, grows, record, record_key = true, moved and not again, moved, nil, nil
+  local admitted, changed, grows = true, moved and not again, moved
+  record = nil
   for _ = 1, runs do
     local all, changes, grow
-    err, all, changes, grow, record, record_key = run(rule, key, state, v, err, again)
+    err, all, changes, grow = run(rule, key, state, v, err)
     admitted, changed, grows = admitted and all, changed or changes, grows or grow
   end
   if not err and changed and rule.width > 1 then
@@ -275,13 +278,13 @@ local function entry(again)
   if err then
     out[#out + 1] = pack('<I4', err)
   else
-    reply(rule, state, record)
+    reply(rule, state)
   end
   if together then decide(role, err, admitted) end
 end
 
 local first = at
-while at <= #args do entry(false) end
+while at <= #args do entry(run, false) end
 
 if together and (denied or quotas > 0 and quotas == quotas_denied and not quota_passes) then
   for i = #saved, 1, -1 do
@@ -296,8 +299,34 @@ if together and (denied or quotas > 0 and quotas == quotas_denied and not quota_
     end
     if type(done) == 'table' and done.err then failed(done) end
   end
+
+  -- Makes the next run of an entry if it is made even if the call is denied.
+  local function run_again(rule, key, state, v, err)
+    local TAKE, UPTO, RESERVE, OR_CHARGE, RESERVATIONS = 0, 4, 5, 1, 15
+    local start, op, hits, _ = at, nil, nil, nil
+    op, hits, _, at = read('<BI4I4', args, at)
+    if rule.holds then at = at + 8 end
+    if op == TAKE then return err end
+    if op == UPTO then
+      at = at + 8
+      return err
+    elseif op < RESERVE then
+      at = start
+      return run(rule, key, state, v, err)
+    end
+    local otherwise, admitted, changed, grows = read('B', args, at), nil, nil, nil
+    at, key_at = at + 13, key_at + 1
+    record_key = KEYS[key_at]
+    if err or op == RESERVE then return err end
+    -- What settles must not reserve either.
+    if otherwise ~= OR_CHARGE then otherwise = 0 end
+    local make = algorithms[RESERVATIONS].make
+    err, record, admitted, changed, grows =
+      make(record_key, key .. ':reset', rule, v, t, slack, op, hits, otherwise, 0, 0, 0, state)
+    return err, admitted, changed, grows
+  end
   at, key_at = first, 0
-  while at <= #args do entry(true) end
+  while at <= #args do entry(run_again, true) end
 end
 
 out[#out + 1] = reason

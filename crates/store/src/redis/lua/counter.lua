@@ -4,7 +4,7 @@
 -- ARGV    1, a call with counter entries; this, the counter reply, counters: packed formats of codec.rs
 --           TAKE counts all hits, even above the limit; ADMIT as many times as they fit within n
 --           UNDO has no effect in a later window
---           SETTLE repairs the number that a plain INCRBY of these hits met, without charging more: it
+--           REPAIR repairs the number that a plain INCRBY of these hits met, without charging more: it
 --           subtracts them from what is not a state; see increments.rs
 -- Cost    one command per key; a second one where a window starts
 -- Expiry  with the window, rounded up; set when the window starts
@@ -33,7 +33,7 @@ end
 -- operation but take.
 local function rare_case(key, op, p, window, ttl, new, hits, times, n, taken)
   -- Declared again: locals cost less than upvalues, which each call would create.
-  local LOOK, TAKE, ADMIT, UNDO, SETTLE = 0, 1, 2, 4, 5
+  local LOOK, TAKE, ADMIT, UNDO, REPAIR = 0, 1, 2, 4, 5
   local STATES, FAILURES, STEP, CORRUPT, floor = 2 ^ 53, 2 ^ 54, 4, 2, math.floor
   -- Returns the number of an error, and Redis's message for one that has none of its own.
   local function failed(reply)
@@ -55,14 +55,14 @@ local function rare_case(key, op, p, window, ttl, new, hits, times, n, taken)
     local value = try('GET', key)
     if type(value) == 'table' then return failed(value) end
     old = tonumber(value or 0)
-    local before = op == SETTLE and old and old - hits or old
+    local before = op == REPAIR and old and old - hits or old
     if not before or before < 0 or before >= STATES or before % 1 > 0 then
-      if op ~= SETTLE then return FAILURES + CORRUPT * STEP end
+      if op ~= REPAIR then return FAILURES + CORRUPT * STEP end
       if before then try('DECRBY', key, hits) end
       return 0
     end
     if op == LOOK then return old end
-    if op == SETTLE and old < COUNTS then
+    if op == REPAIR and old < COUNTS then
       -- Let it expire now: INCRBY sets no expiry, so it would stay forever.
       if value then try('SET', key, 0, 'PX', 1) end
       return 0
@@ -93,7 +93,7 @@ local function rare_case(key, op, p, window, ttl, new, hits, times, n, taken)
   elseif op == ADMIT then
     local fit = n < count and 0 or floor((n - count) / hits)
     sum = count + hits * (fit < times and fit or times)
-  elseif op == SETTLE or later > 0 and later < WINDOWS / 2 then
+  elseif op == REPAIR or later > 0 and later < WINDOWS / 2 then
     sum = count
   else
     sum = count > hits and count - hits or 0
@@ -107,14 +107,14 @@ local function rare_case(key, op, p, window, ttl, new, hits, times, n, taken)
     elseif sum ~= new then
       set = try('SET', key, sum, 'KEEPTTL')
     end
-  elseif moved or sum ~= (op == SETTLE and keep and old or window * COUNTS + count) then
+  elseif moved or sum ~= (op == REPAIR and keep and old or window * COUNTS + count) then
     set = keep and try('SET', key, sum, 'KEEPTTL') or try('SET', key, sum, 'PX', ttl)
   end
   if set and set.err then return failed(set) end
   return old
 end
 
-local ADMIT, REFUND, UNDO, SETTLE = 2, 3, 4, 5
+local ADMIT, REFUND, UNDO, REPAIR = 2, 3, 4, 5
 local out, i, last, reason = { t }, 0, #args, nil
 while at <= last do
   local p, op, count, window, ttl
@@ -143,7 +143,7 @@ while at <= last do
       local hits, times, n, taken
       if op == ADMIT then
         hits, times, n, at = read('<I4I4I4', args, at)
-      elseif op == REFUND or op == SETTLE then
+      elseif op == REFUND or op == REPAIR then
         hits, at = read('<I4', args, at)
       elseif op == UNDO then
         hits, taken, at = read('<I4I7', args, at)

@@ -6,7 +6,7 @@
 -- Cost    three commands per entry, five to settle, six for a further reservation of an id; two where nothing is charged
 local args, KEYS, type = ARGV[1], KEYS, type
 local WINDOWS, COUNTS, STATES, SHADOW, NEVER = 2 ^ 20 - 2, 2 ^ 33, 2 ^ 53, 2, 8
-local RESERVE, SETTLE_OR_RESERVE, CANCEL, RESERVE_ONCE, SETTLE_KNOWN = 5, 7, 8, 9, 10
+local RESERVE, CANCEL, OR_CHARGE, OR_RESERVE = 5, 7, 1, 2
 local RECORD, MAX_RESERVATIONS = '<BI4I2I2I7I5I2', 2 ^ 16 - 1
 -- Where the rules are, and the bytes of each.
 local RULES, RULE_BYTES = 16, 17
@@ -20,8 +20,8 @@ end
 local out, i = { pack('<I7', t) }, 0
 at = at + count * RULE_BYTES + 1
 while at <= #args do
-  local rule, op, used, least, more, timeout
-  rule, op, used, least, more, timeout, at = read('<I4xxBI4xxxxI4I4I4', args, at)
+  local rule, op, used, otherwise, least, more, timeout
+  rule, op, used, otherwise, least, more, timeout, at = read('<I4xxBI4xxxxBI4I4I4', args, at)
   local flags, n, p = read('<xxBI7I7', args, RULES + rule * RULE_BYTES)
   i = i + 1
   local key, record_key = KEYS[2 * i - 1], KEYS[2 * i]
@@ -50,15 +50,16 @@ while at <= #args do
   end
 
   local record, live, hits, sum_of, limits, taken, lapses, tag = '', false, 0, 0, 0, 0, 0, 0
-  -- A reservation reads a record only if it cannot write a new one.
-  if not err and op ~= RESERVE then
+  -- A reservation without a tag reads a record only if it cannot write a new one.
+  local adds_up = op == RESERVE and used == 0
+  if not err and not adds_up then
     err, record, live, hits, sum_of, limits, taken, lapses, tag = open_record(record_key, reset_key, t)
   end
   -- The hits to charge.
   local charged = 0
   if err then
     -- Nothing is made.
-  elseif op == RESERVE or not live and (op == RESERVE_ONCE or op == SETTLE_OR_RESERVE and used == 0) then
+  elseif adds_up or not live and otherwise == OR_RESERVE then
     local reserved, room = least + more, flags < NEVER and count < n and n - count or 0
     if room < reserved and flags % 4 < SHADOW then reserved = room end
     -- What is denied is never charged.
@@ -67,7 +68,7 @@ while at <= #args do
       if admits then charged = reserved end
       local charging, newest = admits and 1 or 0, window * p
       local time, after = newest > t and newest or t, ceil((t + timeout * 1000000) / 1000000)
-      if op == RESERVE then
+      if adds_up then
         local text = pack(RECORD, LAYOUT, reserved, 1, charging, time, after, 0)
         set = try('SET', record_key, text, 'PX', ceil((after * 1000000 - t) / 1000) + slack, 'NX')
         if not set then err, record, live, hits, sum_of, limits, taken, lapses, tag = open_record(record_key, reset_key, t) end
@@ -81,15 +82,15 @@ while at <= #args do
         else
           hits, sum_of, limits, taken, lapses = reserved, 1, charging, time, after
         end
-        tag = op == RESERVE_ONCE and used or 0
+        tag = op == RESERVE and used or 0
         local text = pack(RECORD, LAYOUT, hits, sum_of, limits, taken, lapses, tag)
         set = try('SET', record_key, text, 'PX', ceil((lapses * 1000000 - t) / 1000) + slack)
       end
     end
   elseif not live then
-    if op ~= CANCEL and op ~= SETTLE_KNOWN then charged = used end
+    if otherwise == OR_CHARGE then charged = used end
     if record ~= '' then set = try('DEL', record_key) end
-  elseif op ~= RESERVE_ONCE then
+  elseif op ~= RESERVE then
     local settled = floor(hits / (sum_of > 0 and sum_of or 1))
     if op == CANCEL then
       settled, used = used < hits and used or hits, 0

@@ -20,23 +20,22 @@ local function time_before(newest, rule, v, t)
 end
 
 algorithms[NUMBER] = {
-  -- Makes an operation, the only one of its entry; with `again` only what is made even if the call is denied.
-  -- Returns an error, the record before, whether the operation was admitted, whether the state changed, and
-  -- whether that may need a later expiry.
-  make = function(key, reset_key, rule, v, t, slack, op, used, least, more, timeout, again, state)
-    local RESERVE, SETTLE_OR_RESERVE, CANCEL, RESERVE_ONCE, SETTLE_KNOWN = 5, 7, 8, 9, 10
+  -- Makes an operation, the only one of its entry. Returns an error, the record before, whether the operation was
+  -- admitted, whether the state changed, and whether that may need a later expiry.
+  make = function(key, reset_key, rule, v, t, slack, op, used, otherwise, least, more, timeout, state)
+    local RESERVE, CANCEL, OR_CHARGE, OR_RESERVE = 5, 7, 1, 2
     local FORMAT, ALL_LIMITS, MAX_RESERVATIONS = '<BI4I2I2I7I5I2', 2 ^ 16 - 1, 2 ^ 16 - 1
     local was, err, live, hits, count, limits, taken, lapses, tag = '', nil, false
     -- What is charged to which limits whatever they say, or returned to them.
     local charged, returned, bits = 0, 0, ALL_LIMITS
     local changed, grows, set = false, false, nil
-    -- A reservation reads a record only if it cannot write a new one.
-    if op ~= RESERVE then
+    -- A reservation without a tag reads a record only if it cannot write a new one.
+    local adds_up = op == RESERVE and used == 0
+    if not adds_up then
       err, was, live, hits, count, limits, taken, lapses, tag = open_record(key, reset_key, t)
       if err then return err end
     end
-    if op == RESERVE or not live and (op == RESERVE_ONCE or op == SETTLE_OR_RESERVE and used == 0) then
-      if again then return nil, was, true end
+    if adds_up or not live and otherwise == OR_RESERVE then
       local reserved, charging, bit_of, newest = least + more, 0, 1, 0
       for i = 1, #rule do
         local limit = rule[i]
@@ -62,7 +61,7 @@ algorithms[NUMBER] = {
       end
       local at = newest > t and time_before(newest, rule, v, t) or t
       local after = ceil((t + timeout * 1000000) / 1000000)
-      if op == RESERVE then
+      if adds_up then
         local text = pack(FORMAT, LAYOUT, reserved, 1, charging, at, after, 0)
         set = try('SET', key, text, 'PX', ceil((after * 1000000 - t) / 1000) + slack, 'NX')
         if set then return set.err and failed(set), was, true, changed, grows end
@@ -77,13 +76,13 @@ algorithms[NUMBER] = {
       else
         hits, count, limits, taken, lapses = reserved, 1, charging, at, after
       end
-      tag = op == RESERVE_ONCE and used or 0
+      tag = op == RESERVE and used or 0
       local ends = ceil((lapses * 1000000 - t) / 1000) + slack
       set = try('SET', key, pack(FORMAT, LAYOUT, hits, count, limits, taken, lapses, tag), 'PX', ends)
     elseif not live then
-      if op ~= CANCEL and op ~= SETTLE_KNOWN then charged = used end
+      if otherwise == OR_CHARGE then charged = used end
       if was ~= '' then set = try('DEL', key) end
-    elseif op ~= RESERVE_ONCE then
+    elseif op ~= RESERVE then
       local settled = floor(hits / (count > 0 and count or 1))
       if op == CANCEL then
         settled, used = used < hits and used or hits, 0

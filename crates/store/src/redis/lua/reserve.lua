@@ -9,8 +9,8 @@ local make, out, i = algorithms[RESERVATIONS].make, { pack('<I7', t) }, 0
 -- Behind how entries are charged: each by itself.
 at = at + 1
 while at <= #args do
-  local rule, op, used, least, more, timeout
-  rule, op, used, least, more, timeout, at = read('<I4xxBI4xxxxI4I4I4', args, at)
+  local rule, op, used, otherwise, least, more, timeout
+  rule, op, used, otherwise, least, more, timeout, at = read('<I4xxBI4xxxxBI4I4I4', args, at)
   rule = rules[rule + 1]
   i = i + 1
   local key, record_key = KEYS[2 * i - 1], KEYS[2 * i]
@@ -20,7 +20,7 @@ while at <= #args do
   local record, _, changes, grow
   if not err then
     err, record, _, changes, grow =
-      make(record_key, key .. ':reset', rule, v, t, slack, op, used, least, more, timeout, false, state)
+      make(record_key, key .. ':reset', rule, v, t, slack, op, used, otherwise, least, more, timeout, state)
     changed, grows = changed or changes, grows or grow
   end
   if not err and changed then

@@ -83,7 +83,10 @@ async fn charge_all(store: &RedisStore, plan: &Arc<Plan>) -> Vec<Answer> {
         batches.push(vec![Charge { op: Op::UpTo(upto), ..take(3) }]);
     }
     if plan.can_reserve() {
-        let reserve = ReservationOp::Reserve(Reserve { least: 1, most: 1, timeout: 60 });
+        let reserve = ReservationOp::Reserve {
+            reserve: Reserve { least: 1, most: 1, timeout: 60 },
+            once: None,
+        };
         let op = Op::Reservation(reserve);
         batches.push(vec![Charge { op, hold: Some("id"), ..take(0) }]);
     }

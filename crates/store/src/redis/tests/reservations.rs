@@ -31,11 +31,14 @@ fn budget(n: u32) -> Arc<Plan> {
 }
 
 fn reserve(least: u32, most: u32) -> Op {
-    Op::Reservation(ReservationOp::Reserve(Reserve { least, most, timeout: 3_600 }))
+    Op::Reservation(ReservationOp::Reserve {
+        reserve: Reserve { least, most, timeout: 3_600 },
+        once: None,
+    })
 }
 
 fn settle(hits: u32) -> Op {
-    Op::Reservation(ReservationOp::Settle(hits))
+    Op::Reservation(ReservationOp::settle(hits))
 }
 
 /// Makes an operation about an id of a key.
@@ -155,24 +158,5 @@ fn forgotten_scripts_reserve_once() {
             assert_eq!(used(&store, &plan).await, [9, 18, 11][i - 1]);
             server.command(&["SCRIPT", "FLUSH"]);
         }
-    });
-}
-
-/// An id without a record of its own has nothing to settle.
-#[test]
-fn without_an_id_nothing_is_kept() {
-    let server = Server::start();
-    runtime().block_on(async {
-        let store = connected(options(single(&server))).await;
-        let plan = budget(100);
-        let make = async |op| {
-            let charge = charge_of(&[("key", "a")], &plan, op);
-            charge_within(&store, charge, Duration::from_secs(10)).await.unwrap()
-        };
-        assert_eq!(make(reserve(1, 9)).await.granted, 9);
-        let decision = make(settle(4)).await;
-        assert_eq!(decision.reservation, ReservationResult::Unknown);
-        assert_eq!(used(&store, &plan).await, 13);
-        assert_eq!(server.command(&["DBSIZE"]).int(), 1);
     });
 }

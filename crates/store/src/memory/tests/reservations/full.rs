@@ -45,21 +45,21 @@ async fn a_key_with_a_sixteenth_of_a_full_table_gets_no_further_record() {
         assert_eq!(used(&store, &plan).await, 3 * max as u64);
         // Its hits settle as unknown, charged.
         let last = (3 * max - 1).to_string();
-        let settled = make(&store, &plan, &last, ReservationOp::Settle(2)).await;
+        let settled = make(&store, &plan, &last, ReservationOp::settle(2)).await;
         assert_eq!((settled.reservation, settled.granted), (ReservationResult::Unknown, 2));
         // What it has is settled, and another key has its place.
-        let first = make(&store, &plan, "0", ReservationOp::Settle(0)).await;
+        let first = make(&store, &plan, "0", ReservationOp::settle(0)).await;
         assert_eq!(first.reservation, ReservationResult::Settled);
         for i in 0..max / 16 {
             let key = format!("new {i}");
             make_of(&store, &plan, &key, "r", reserve(1, 1)).await;
-            let settled = make_of(&store, &plan, &key, "r", ReservationOp::Settle(0)).await;
+            let settled = make_of(&store, &plan, &key, "r", ReservationOp::settle(0)).await;
             assert_eq!(settled.reservation, ReservationResult::Settled);
         }
         // Once what it has reserved has lapsed, it is as any other.
         clock.advance((u64::from(TIMEOUT) + 1) * SECOND);
         make(&store, &plan, "late", reserve(1, 1)).await;
-        let settled = make(&store, &plan, "late", ReservationOp::Settle(0)).await;
+        let settled = make(&store, &plan, "late", ReservationOp::settle(0)).await;
         assert_eq!(settled.reservation, ReservationResult::Settled);
     }
 }
@@ -78,7 +78,10 @@ async fn what_lapses_first_is_evicted_and_what_has_lapsed_before_it() {
     let plan = budget(1_000, Unit::Day, 1);
     let (store, clock) = store(1_000);
     let store = store.with_max_reservations(8);
-    let within = |timeout| ReservationOp::Reserve(Reserve { least: 1, most: 1, timeout });
+    let within = |timeout| ReservationOp::Reserve {
+        reserve: Reserve { least: 1, most: 1, timeout },
+        once: None,
+    };
     for i in 0..8 {
         make_of(&store, &plan, &i.to_string(), "r", within(100 - i)).await;
     }

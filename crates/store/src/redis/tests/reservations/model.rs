@@ -1,12 +1,13 @@
 //! Random schedules, against the arithmetic of plans.
 
 use std::collections::HashMap;
+use std::num::NonZeroU16;
 
 use proptest::prelude::*;
 
 use super::*;
 use weir_common::clock::Clock as _;
-use weir_limit::{BucketedWindow, Reservation, State, Undo};
+use weir_limit::{BucketedWindow, Otherwise, Reservation, State, Undo};
 
 const KEYS: [&str; 2] = ["a", "b"];
 const IDS: [&str; 3] = ["one", "two", ""];
@@ -77,13 +78,17 @@ fn op() -> impl Strategy<Value = Op> {
         })
     };
     let about = prop_oneof![
-        4 => reserve().prop_map(ReservationOp::Reserve),
-        3 => hits().prop_map(ReservationOp::Settle),
-        2 => (hits(), reserve()).prop_map(|(hits, it)| ReservationOp::SettleOrReserve(hits, it)),
-        1 => reserve().prop_map(|it| ReservationOp::SettleOrReserve(0, it)),
+        5 => (reserve(), 0..15_u16).prop_map(|(reserve, tag)| {
+            // Most add up.
+            let once = NonZeroU16::new(tag.saturating_sub(12));
+            ReservationOp::Reserve { reserve, once }
+        }),
+        3 => hits().prop_map(ReservationOp::settle),
+        3 => (hits(), reserve()).prop_map(|(used, reserve)| {
+            ReservationOp::Settle { used, otherwise: Otherwise::Reserve(reserve) }
+        }),
         1 => hits().prop_map(ReservationOp::Cancel),
-        1 => (reserve(), 1..3_u16).prop_map(|(it, tag)| ReservationOp::ReserveOnce(it, tag)),
-        1 => hits().prop_map(ReservationOp::SettleKnown),
+        1 => hits().prop_map(|used| ReservationOp::Settle { used, otherwise: Otherwise::Nothing }),
     ];
     prop_oneof![6 => about.prop_map(Op::Reservation), 1 => (0_u64..4).prop_map(Op::Take)]
 }
@@ -255,7 +260,10 @@ fn agrees_with_the_arithmetic() {
 /// A window starts in which nothing changes; then the clock steps back behind its start.
 #[test]
 fn what_returns_nothing_moves_no_window() {
-    let reserve = |most| ReservationOp::Reserve(Reserve { least: 0, most, timeout: 600 });
+    let reserve = |most| ReservationOp::Reserve {
+        reserve: Reserve { least: 0, most, timeout: 600 },
+        once: None,
+    };
     let start = i64::try_from(DAWN.next_multiple_of(MINUTE) + MINUTE - DAWN).unwrap();
     for plan in 0..plans().len() {
         let step = |pass, id, op| {
