@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tracing::Level;
 
 use self::descriptors::Shares;
+pub use self::lifecycle::Stop;
 use self::lifecycle::{Flushers, Lifecycle};
 use self::listeners::{Bound, DEBUG, GRPC, HTTP, Listener, METRICS, Opening};
 use self::resp::RespListener;
@@ -71,14 +72,6 @@ pub struct App {
     shares: Shares,
     thread_failures: Failures,
     flushers: Flushers,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// Serves on for a delay in which load balancers can notice it.
-    Drain,
-    /// Stops without that delay, as at Ctrl-C.
-    Now,
 }
 
 impl App {

@@ -1,9 +1,10 @@
 //! Typed settings, read from layers: a later layer overrides an earlier one.
 //!
-//! [`table`] declares the settings, `layers` reads them from defaults, a file, the environment and
+//! [`table`] declares the settings by `group`, `layers` reads them from defaults, a file, the environment and
 //! flags, and `options` converts them to the options of the other modules.
 
 pub mod format;
+mod group;
 mod layers;
 mod listeners;
 mod options;
@@ -17,29 +18,19 @@ pub mod table;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use config::ValueKind;
-
+use group::SettingGroup;
+pub use layers::Inputs;
 pub use setting::SettingError;
 use setting::{SettingEntry, SettingReader};
 pub use table::Settings;
-use table::{DebugSettings, DrainSettings, SettingGroup, StoreKind};
+use table::{DebugSettings, DrainSettings, StoreKind};
 
 /// The bounds of `store.disk.sync`.
 const MIN_SYNC: Duration = Duration::from_millis(10);
 const MAX_SYNC: Duration = Duration::from_secs(3600);
 const MAX_SOCKET_PATH_BYTES: usize = 107;
-
-/// What settings are read from, above their defaults.
-#[derive(Clone, Debug, Default)]
-pub struct Inputs {
-    pub file: Option<PathBuf>,
-    pub env: Vec<(String, String)>,
-    /// Command-line flags: the flag, the name of its setting, its value.
-    pub flags: Vec<(String, String, ValueKind)>,
-}
 
 impl Settings {
     /// Reads all settings, and returns every error in them, not only the first.

@@ -27,7 +27,6 @@ use futures_util::future::{BoxFuture, join_all};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::Stop;
 use crate::health::Health;
 
 /// The part of `drain.timeout` that requests in flight leave to the flushers, if there are any.
@@ -56,6 +55,14 @@ impl Flushers {
         };
         join_all(self.0.into_iter().map(flush)).await;
     }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Serves on for a delay in which load balancers can notice it.
+    Drain,
+    /// Stops without that delay, as at Ctrl-C.
+    Now,
 }
 
 /// A phase from Serving to Closing; after it comes Flushing.

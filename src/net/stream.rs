@@ -15,11 +15,11 @@ use rustix::net::sockopt::{
     set_tcp_keepintvl, socket_error,
 };
 use rustix::net::{RecvFlags, recv};
+use rustls::ServerConnection;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Sleep, sleep};
 
-use self::tls::DetachedTls;
 pub use self::tls::TlsStream;
 
 /// The size of a socket's send buffer. By default the system lets it grow to megabytes for a client
@@ -31,7 +31,7 @@ const SEND_BUFFER_BYTES: usize = 128 << 10;
 pub enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
-    Tls(Box<TlsStream>),
+    Tls(Box<TlsStream<Stream>>),
 }
 
 /// A connection on its way from one runtime to another.
@@ -40,6 +40,12 @@ pub enum DetachedStream {
     Tcp(std::net::TcpStream),
     Unix(std::os::unix::net::UnixStream),
     Tls(Box<DetachedTls>),
+}
+
+#[derive(Debug)]
+pub struct DetachedTls {
+    socket: DetachedStream,
+    session: Box<ServerConnection>,
 }
 
 impl Stream {
@@ -119,7 +125,10 @@ impl Stream {
         Ok(match self {
             Stream::Tcp(socket) => DetachedStream::Tcp(socket.into_std()?),
             Stream::Unix(socket) => DetachedStream::Unix(socket.into_std()?),
-            Stream::Tls(stream) => DetachedStream::Tls(Box::new(stream.detach()?)),
+            Stream::Tls(stream) => {
+                let (socket, session) = stream.into_parts();
+                DetachedStream::Tls(Box::new(DetachedTls { socket: socket.detach()?, session }))
+            }
         })
     }
 }
@@ -148,7 +157,10 @@ impl DetachedStream {
         Ok(match self {
             DetachedStream::Tcp(socket) => Stream::Tcp(TcpStream::from_std(socket)?),
             DetachedStream::Unix(socket) => Stream::Unix(UnixStream::from_std(socket)?),
-            DetachedStream::Tls(stream) => Stream::Tls(Box::new(stream.attach()?)),
+            DetachedStream::Tls(stream) => {
+                let DetachedTls { socket, session } = *stream;
+                Stream::Tls(Box::new(TlsStream::new(socket.attach()?, session)))
+            }
         })
     }
 }

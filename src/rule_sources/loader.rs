@@ -3,42 +3,37 @@
 
 mod changes;
 mod lists;
+mod log;
 mod metrics;
 mod overlay;
 mod reload;
 #[cfg(test)]
 mod tests;
 
-pub use changes::Changes;
-pub use reload::{Rejected, Reload, Reloaded};
+pub use reload::{Rejected, Reload, Reloaded, Summary};
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
-use serde::Serialize;
 use serde_json::json;
+use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, broadcast};
 
 use crate::health::Health;
 use crate::rls::service::Rules;
+use changes::Changes;
 use lists::ListsOfSets;
+use log::{LoadLog, UpdateSource};
 use metrics::LoadMetrics;
 use overlay::OverlayState;
-use reload::MAX_WAITING;
-use weir_common::throttle::Throttle;
+use reload::{Errors, LoadStatus, MAX_WAITING, RejectedSet, announce};
+use weir_common::metrics::{MetricSink, MetricSource};
 use weir_rules::source::RuleFile;
 use weir_rules::source::settled_files::Unsettled;
 use weir_rules::xds::Resource;
-use weir_rules::{
-    Document, Loaded, Options, Problem, Problems, RuleSet, Severity, compare, truncated,
-};
-
-/// The errors of a rejection within the interval of long log lines, in bytes.
-const MAX_REPEATED_BYTES: usize = 300;
+use weir_rules::{Document, Loaded, Options, Problem, Problems, RuleSet, Severity, compare};
 
 #[derive(Debug)]
 pub struct Loader {
@@ -53,27 +48,16 @@ pub struct Loader {
     /// What the active rules were compiled from, if they are compiled again without a new set: for an
     /// overlay, and for lists of a management server's rules.
     present: Mutex<Option<Present>>,
-    lists: Mutex<ListsOfSets>,
+    pub lists: ListsOfSets,
     /// The newest set of a management server, if it is rejected and has lists: other lists may make it valid.
     rejected: Mutex<Option<Vec<Resource>>>,
     /// Notified when the rejected set was loaded after all.
     loaded_late: Notify,
     /// Files whose newest versions are not used, by who reads them.
     unsettled: Mutex<BTreeMap<&'static str, Vec<Unsettled>>>,
-    source: Mutex<serde_json::Value>,
-    lost: Mutex<Option<StreamLost>>,
+    source: Mutex<(serde_json::Value, Option<StreamLost>)>,
     reloads: broadcast::Sender<Reload>,
-    loaded_line: LogLine,
-    rejected_line: LogLine,
-    warnings_line: LogLine,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum UpdateSource {
-    Files,
-    ManagementServer,
-    /// The active rules, with another overlay or other lists.
-    Present,
+    log: LoadLog,
 }
 
 #[derive(Debug)]
@@ -104,80 +88,6 @@ pub struct Rejection {
     pub errors: usize,
 }
 
-/// Throttles long texts about rule sets. Files change rarely, so each new text is
-/// logged; a management server may send sets continuously, so its sets are always throttled.
-#[derive(Debug, Default)]
-struct LogLine {
-    throttle: Throttle,
-    hasher: RandomState,
-    last: Mutex<Option<u64>>,
-}
-
-impl LogLine {
-    /// Returns whether to log now, as [`Throttle::pass`].
-    fn pass(&self, source: UpdateSource, text: &str) -> Option<u64> {
-        let hash = self.hasher.hash_one(text);
-        let repeats = self.last.lock().replace(hash) == Some(hash);
-        match source == UpdateSource::ManagementServer || repeats {
-            true => self.throttle.pass(),
-            false => Some(0),
-        }
-    }
-
-    /// Returns the errors of a rejection to log now, and the number of lines suppressed before. Every rejection of
-    /// files is logged, but the text is cut if it would be suppressed.
-    fn errors<'t>(&self, source: UpdateSource, text: &'t str) -> Option<(Cow<'t, str>, u64)> {
-        match self.pass(source, text) {
-            Some(suppressed) => Some((text.into(), suppressed)),
-            None if source == UpdateSource::ManagementServer => None,
-            None => Some((truncated(text, MAX_REPEATED_BYTES).into(), 0)),
-        }
-    }
-}
-
-/// The active set, and the errors of a newer one.
-#[derive(Clone, Debug, Default)]
-struct LoadStatus {
-    /// When the active rules were loaded, and their numbers.
-    loaded: Option<(SystemTime, Summary)>,
-    /// The warnings about the active rules, in full.
-    warnings: Arc<str>,
-    /// What the active rules changed; none for the first rules.
-    changes: Option<Changes>,
-    /// The newest set, if it was rejected.
-    newest: Option<RejectedSet>,
-    /// The active rules with the newest overlay and lists, if these were rejected.
-    present: Option<RejectedSet>,
-    /// The errors of the last set that was rejected.
-    last_error: Option<Errors>,
-}
-
-/// When a set was rejected, and its errors in full.
-type Errors = (SystemTime, Arc<str>);
-
-#[derive(Clone, Debug)]
-struct RejectedSet {
-    shown: Rejected,
-    errors: Errors,
-}
-
-impl LoadStatus {
-    /// Returns what is rejected now: once, if both sets have the same error.
-    fn rejected(&self) -> impl Iterator<Item = &RejectedSet> {
-        let newest = self.newest.as_ref();
-        let is_other =
-            |set: &&RejectedSet| newest.is_none_or(|newest| !newest.shown.is_like(&set.shown));
-        newest.into_iter().chain(self.present.as_ref().filter(is_other))
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Summary {
-    pub files: usize,
-    pub domains: usize,
-    pub rules: usize,
-}
-
 /// Waits until no request uses a set, then frees it. Many rules take milliseconds to free, which would
 /// delay requests on a serving thread.
 fn free_unused(set: Option<Arc<RuleSet>>) {
@@ -197,23 +107,20 @@ impl Loader {
     pub fn new(rules: Rules, options: Options, health: Arc<Health>) -> Loader {
         Loader {
             rules,
-            options,
             health,
             metrics: LoadMetrics::default(),
             loading: Mutex::default(),
             status: Mutex::default(),
             overlay: None,
             present: Mutex::default(),
-            lists: Mutex::default(),
+            lists: ListsOfSets::new(options.watched_lists.clone()),
+            options,
             rejected: Mutex::default(),
             loaded_late: Notify::new(),
             unsettled: Mutex::default(),
-            source: Mutex::new(json!({ "kind": "files" })),
-            lost: Mutex::default(),
+            source: Mutex::new((json!({ "kind": "files" }), None)),
             reloads: broadcast::Sender::new(MAX_WAITING),
-            loaded_line: LogLine::default(),
-            rejected_line: LogLine::default(),
-            warnings_line: LogLine::default(),
+            log: LoadLog::default(),
         }
     }
 
@@ -223,13 +130,12 @@ impl Loader {
 
     /// Sets the state of the source, which [`status`](Self::status) includes, and whether there is no stream from it.
     pub fn set_source(&self, source: serde_json::Value, lost: Option<StreamLost>) {
-        *self.source.lock() = source;
-        *self.lost.lock() = lost;
+        *self.source.lock() = (source, lost);
     }
 
     /// Returns since when there is no stream from the management server, if rules come from one.
     pub fn stream_lost(&self) -> Option<StreamLost> {
-        self.lost.lock().clone()
+        self.source.lock().1.clone()
     }
 
     pub fn has_rules(&self) -> bool {
@@ -253,7 +159,7 @@ impl Loader {
         resources: Vec<Resource>,
         problems: Problems,
     ) -> Result<Summary, Rejection> {
-        self.read_settled_lists();
+        self.lists.read_settled();
         let _loading = self.loading.lock();
         self.load_new_resources(resources, problems)
     }
@@ -273,6 +179,43 @@ impl Loader {
         })
     }
 
+    /// Loads the rules of a management server again whose lists have changed: its newest set, if it is rejected, and
+    /// the active one.
+    pub fn load_lists(&self) {
+        let _loading = self.loading.lock();
+        if self.lists.is_rejected_changed() {
+            let rejected = self.rejected.lock().take();
+            let loaded = rejected.map(|set| self.load_new_resources(set, self.new_problems()));
+            if let Some(Ok(_)) = loaded {
+                self.loaded_late.notify_one();
+                return;
+            }
+        }
+        if self.lists.is_active_changed() {
+            // Errors are reported.
+            let _ = self.load_present();
+        }
+    }
+
+    /// Lets an overlay patch the rules. Call it before any are loaded.
+    pub fn expect_overlay(&mut self) {
+        self.overlay = Some(OverlayState::default());
+    }
+
+    /// Validates overlay files and applies them to the active rules and all later ones. `found` are the
+    /// problems found while reading the files. An invalid overlay is reported, and the active one stays. If the
+    /// active rules cannot be compiled again, because of their lists, the overlay is applied to the next ones.
+    pub fn load_overlay(&self, files: Vec<RuleFile>, found: Vec<Problem>) {
+        let Some(overlay) = &self.overlay else { return };
+        let _loading = self.loading.lock();
+        match overlay.load(files, found, &self.options) {
+            Err(problems) => announce(&self.reloads, Reloaded::Overlay, Err(&problems)),
+            // Only after that: the overlay in the status is one that decides requests. Errors are reported.
+            Ok(()) if self.load_present().is_ok() => overlay.activate(),
+            Ok(()) => {}
+        }
+    }
+
     /// Compiles and activates a set, while `loading` is held.
     fn load_from<D: Document>(
         &self,
@@ -289,7 +232,7 @@ impl Loader {
         if source == UpdateSource::Files && loaded.has_unsettled_lists() {
             return Err(NotLoaded::ListsAreWritten);
         }
-        self.log_warnings(source, &loaded);
+        self.log.warnings(source, &loaded);
         #[expect(clippy::disallowed_methods, reason = "only shown in the status")]
         let now = SystemTime::now();
         let is_good = loaded.is_good();
@@ -300,15 +243,9 @@ impl Loader {
                 Some(_) => "new rules are rejected, the previous ones stay active",
                 None => "rules are rejected, every request gets an error until they are fixed",
             };
-            match self.rejected_line.errors(source, &problems) {
-                Some((problems, suppressed)) => {
-                    let suppressed = (suppressed > 0).then_some(suppressed);
-                    tracing::error!(errors, %problems, suppressed, "{message}");
-                }
-                None => tracing::debug!(errors, %problems, "{message}"),
-            }
+            self.log.rejected(source, message, errors, &problems);
             let may_become_good = can_be_good && !loaded.lists.is_empty();
-            self.set_lists(source, loaded.lists.clone(), is_good);
+            self.lists.set(source, loaded.lists.clone(), is_good);
             self.metrics.error.inc();
             self.metrics.newest_rejected.set(1);
             let mut status = self.status.lock();
@@ -326,7 +263,7 @@ impl Loader {
             }
             drop(status);
             self.health.rules_rejected();
-            self.announce(Reloaded::Rules, Err(&problems));
+            announce(&self.reloads, Reloaded::Rules, Err(&problems));
             let set = present(loaded.files);
             if is_present {
                 *self.present.lock() = Some(set);
@@ -343,7 +280,7 @@ impl Loader {
         drop(previous);
         let has_lists = !loaded.lists.is_empty();
         let warnings = loaded.render(loaded.listed(Severity::Warning));
-        self.set_lists(source, loaded.lists, is_good);
+        self.lists.set(source, loaded.lists, is_good);
         let is_kept = self.overlay.is_some() || has_lists && source != UpdateSource::Files;
         *self.present.lock() = is_kept.then(|| present(loaded.files));
         if let Some(state) = &self.overlay {
@@ -364,45 +301,51 @@ impl Loader {
         status.changes = changes.clone();
         drop(status);
         self.metrics.success.inc();
-        self.log_loaded(source, summary, changes.as_ref());
+        self.log.loaded(source, summary, changes.as_ref());
         self.health.rules_loaded(summary.domains);
-        self.announce(Reloaded::Rules, Ok((summary, changes)));
+        announce(&self.reloads, Reloaded::Rules, Ok((summary, changes)));
         free_unused(before);
         Ok(summary)
     }
 
-    fn log_loaded(&self, source: UpdateSource, summary: Summary, changes: Option<&Changes>) {
-        let Summary { files, domains, rules } = summary;
-        let is_unchanged = changes.is_some_and(|changes| changes.list.is_empty());
-        let text = changes.map(ToString::to_string);
-        let changes = text.as_deref();
-        let is_news = source == UpdateSource::Files || !is_unchanged;
-        let passed = is_news.then(|| self.loaded_line.pass(source, changes.unwrap_or_default()));
-        match passed.flatten() {
-            Some(suppressed) => {
-                let suppressed = (suppressed > 0).then_some(suppressed);
-                tracing::info!(files, domains, rules, changes, suppressed, "rules are loaded");
-            }
-            None => tracing::debug!(files, domains, rules, changes, "rules are loaded"),
-        }
+    /// Returns whether the newest set of a management server is rejected, and would be again: its lists are the same.
+    pub fn is_still_rejected(&self) -> bool {
+        self.lists.read_settled();
+        self.is_newest_rejected() && !self.lists.is_rejected_changed()
     }
 
-    fn log_warnings<D: Document>(&self, source: UpdateSource, loaded: &Loaded<D>) {
-        let warnings: Vec<&Problem> = loaded.listed(Severity::Warning).collect();
-        if warnings.is_empty() {
-            return;
-        }
-        let text: String = warnings.iter().map(ToString::to_string).collect();
-        let Some(suppressed) = self.warnings_line.pass(source, &text) else { return };
-        for (location, Problem { message: warning, help, .. }) in
-            D::locate(&loaded.files, &warnings)
-        {
-            tracing::warn!(%location, %warning, %help, "rules have a warning");
-        }
-        let omitted = loaded.omitted.warnings;
-        if omitted > 0 || suppressed > 0 {
-            tracing::warn!(omitted, suppressed, "more warnings about rules are not logged");
-        }
+    pub fn is_newest_rejected(&self) -> bool {
+        self.status.lock().newest.is_some()
+    }
+
+    /// Waits until a set of a management server is loaded that was rejected.
+    pub fn loaded_late(&self) -> Notified<'_> {
+        self.loaded_late.notified()
+    }
+
+    /// Compiles the active rules, if there are any, with the newest overlay and lists, while `loading` is held.
+    fn load_present(&self) -> Result<(), NotLoaded> {
+        let Some(present) = self.present.lock().take() else { return Ok(()) };
+        let (source, problems) = (UpdateSource::Present, self.new_problems());
+        let loaded = match present {
+            Present::Files(files) => self.load_from(source, files, problems, Present::Files),
+            Present::Resources(set) => self.load_from(source, set, problems, Present::Resources),
+        };
+        loaded.map(drop)
+    }
+
+    /// Notes which of the files that `reader` reads are not used in their newest versions.
+    pub fn set_unsettled(&self, reader: &'static str, files: Vec<Unsettled>) {
+        self.unsettled.lock().insert(reader, files);
+    }
+
+    /// Returns the files whose newest versions have not been usable for long.
+    pub fn unsettled(&self) -> Vec<Unsettled> {
+        self.unsettled.lock().values().flatten().cloned().collect()
+    }
+
+    pub fn watch(&self) -> broadcast::Receiver<Reload> {
+        self.reloads.subscribe()
     }
 
     /// Returns what is rejected now: the newest rules, the active ones with newer lists or a newer overlay, and
@@ -420,7 +363,7 @@ impl Loader {
         let refused = status.rejected().map(|set| &set.errors).max_by_key(|(when, _)| *when);
         json!({
             "serving": self.health.is_serving(),
-            "source": *self.source.lock(),
+            "source": self.source.lock().0,
             "rules": status.loaded.map(|(when, summary)| json!({
                 "loaded_seconds_ago": age(when),
                 "files": summary.files,
@@ -433,5 +376,14 @@ impl Loader {
             "refused": refused.map(shown),
             "last_error": status.last_error.as_ref().map(shown),
         })
+    }
+}
+
+impl MetricSource for Loader {
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        self.metrics.collect(sink);
+        if let Some(overlay) = &self.overlay {
+            overlay.metrics.collect(sink);
+        }
     }
 }

@@ -20,6 +20,7 @@ use tokio::time::{sleep, sleep_until, timeout};
 
 use crate::rule_sources::loader::{Loader, NotLoaded};
 use events::watch;
+pub use files::QUIET_TIME;
 use files::{ReadFiles, WatchedFiles};
 use weir_common::bounded_work::BoundedWork;
 use weir_common::file_reads::BLOCKED_AFTER;
@@ -29,10 +30,6 @@ use weir_common::throttle::Throttle;
 use weir_rules::source::settled_files::Unsettled;
 use weir_rules::source::{FileKind, Selection};
 use weir_rules::{Problem, WatchedLists};
-
-/// After a change, files are read once nothing has changed for this long: a program that writes several
-/// files, or one in several parts, is usually done by then.
-pub const QUIET_TIME: Duration = Duration::from_millis(100);
 
 /// The maximum wait for [`QUIET_TIME`] without a change, for files that change continuously.
 const MAX_WAIT: Duration = Duration::from_millis(500);
@@ -245,9 +242,9 @@ impl WatchState {
             // Watching starts first, so that no change is missed between reading and watching.
             self.watch(&mut state);
         }
-        let lists = self.loader.watched_lists().filter(|_| self.kind != WatchKind::Overlay);
+        let lists = self.loader.lists.watched().filter(|_| self.kind != WatchKind::Overlay);
         match pass {
-            Pass::All if lists.is_some() => self.loader.read_lists(),
+            Pass::All if lists.is_some() => self.loader.lists.read(),
             Pass::All => {}
             Pass::Unsettled => lists.iter().for_each(|lists| lists.read_unsettled()),
         }
@@ -265,7 +262,7 @@ impl WatchState {
             {
                 self.load_files(&mut state, files.read(pass == Pass::All), &mut progress);
             }
-            Some(files) if self.loader.are_lists_changed() => {
+            Some(files) if self.loader.lists.are_changed() => {
                 self.load_files(&mut state, files.read(false), &mut progress);
             }
             Some(_) => {}
@@ -297,7 +294,7 @@ impl WatchState {
             if is_new {
                 self.loader.load_overlay(files, problems);
             }
-        } else if is_new || was_waiting || self.loader.are_lists_changed() {
+        } else if is_new || was_waiting || self.loader.lists.are_changed() {
             // The loader reports errors itself.
             if let Err(NotLoaded::ListsAreWritten) = self.loader.load(files, problems) {
                 return;
@@ -307,7 +304,7 @@ impl WatchState {
     }
 
     fn list_paths(&self) -> Vec<PathBuf> {
-        if self.kind == WatchKind::Overlay { Vec::new() } else { self.loader.list_paths() }
+        if self.kind == WatchKind::Overlay { Vec::new() } else { self.loader.lists.paths() }
     }
 
     /// Reports files that keep changing, and those whose read blocks.
@@ -316,7 +313,7 @@ impl WatchState {
         let reader = match self.kind {
             WatchKind::Overlay => "overlay",
             WatchKind::Rules | WatchKind::Lists => {
-                let lists = self.loader.watched_lists().map(WatchedLists::files);
+                let lists = self.loader.lists.watched().map(WatchedLists::files);
                 unsettled
                     .extend(lists.into_iter().flat_map(|lists| lists.unsettled(Instant::now())));
                 "rules"

@@ -27,10 +27,9 @@ use crate::rule_sources::loader::Loader;
 use backoff::Backoff;
 use exchange::{Acknowledgement, Exchange, Outcome};
 use report::Report;
+pub use server::{Options, Tls, check};
 use weir_api::grpc_client;
-use weir_client::tls::ClientCertificates;
-use weir_common::error::{SetupError, with_causes};
-use weir_common::secret::SecretUrl;
+use weir_common::error::with_causes;
 use weir_common::threads;
 use weir_telemetry::metrics::Metrics;
 
@@ -43,44 +42,12 @@ const SETTLE_TIME: Duration = Duration::from_secs(1);
 const MIN_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// `host:port`.
-    pub url: SecretUrl,
-    pub node_id: String,
-    /// Pairs `key=value`.
-    pub node_metadata: Vec<String>,
-    /// Pairs `name:value`, sent with every stream.
-    pub headers: Vec<String>,
-    /// The maximum length of a response, in bytes.
-    pub max_message: usize,
-    /// The first and the longest wait before weir reconnects.
-    pub backoff_min: Duration,
-    pub backoff_max: Duration,
-    pub backoff_jitter: bool,
-    pub tls: Tls,
-}
-
-#[derive(Clone, Debug, Default)]
-pub struct Tls {
-    pub enabled: bool,
-    pub certificates: Arc<ClientCertificates>,
-    /// The name that the server's certificate must have; empty for the host of the URL.
-    pub server_name: String,
-}
-
 #[derive(Debug)]
 pub struct Client {
     options: Arc<Options>,
     headers: MetadataMap,
     loader: Arc<Loader>,
     report: Report,
-}
-
-/// Checks the options and the files that they name.
-pub fn check(options: &Options) -> Result<(), SetupError> {
-    server::headers(&options.headers).map_err(SetupError::Invalid)?;
-    server::endpoint(options).map(drop)
 }
 
 impl Client {

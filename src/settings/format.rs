@@ -1,17 +1,17 @@
 //! The formats of settings: how each is written, and the Rust type it is read as.
 
 mod list;
-mod number;
 
+use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use config::{Value, ValueKind};
 use percent_encoding::percent_decode_str;
 
-pub use number::{Bytes, Int, Ratio};
+use crate::settings::reference::go::read_digits;
 use weir_common::duration::{MAX_DURATION, read_duration};
-use weir_common::number::SIZE_EXPECTED;
+use weir_common::number::{SIZE_EXPECTED, read_size};
 
 /// How a setting is written. Plain types such as `bool` and `Duration` are formats of themselves.
 pub trait Format {
@@ -152,6 +152,45 @@ impl Format for AutoOrDuration {
     }
 }
 
+/// A whole number from `MIN` to `MAX`, in any base of the reference.
+#[derive(Debug)]
+pub struct Int<T, const MIN: u64, const MAX: u64>(PhantomData<T>);
+
+impl<T: TryFrom<u64> + Clone, const MIN: u64, const MAX: u64> Format for Int<T, MIN, MAX> {
+    type Value = T;
+    const KIND: FormatKind = FormatKind::Int(MIN, MAX);
+
+    fn parse(text: &str) -> Option<T> {
+        T::try_from(read_digits(text).filter(|n| (MIN..=MAX).contains(n))?).ok()
+    }
+}
+
+/// A size in bytes: `64MiB`, `1MB`, or a bare number.
+#[derive(Debug)]
+pub struct Bytes<T>(PhantomData<T>);
+
+impl<T: TryFrom<u64> + Clone> Format for Bytes<T> {
+    type Value = T;
+    const KIND: FormatKind = FormatKind::Bytes;
+
+    fn parse(text: &str) -> Option<T> {
+        T::try_from(read_size(text)?).ok()
+    }
+}
+
+/// A number from 0 to 1.
+#[derive(Debug)]
+pub struct Ratio;
+
+impl Format for Ratio {
+    type Value = f32;
+    const KIND: FormatKind = FormatKind::Ratio;
+
+    fn parse(text: &str) -> Option<f32> {
+        text.parse().ok().filter(|n| (0.0..=1.0).contains(n))
+    }
+}
+
 /// `host:port`, with an IPv6 host in brackets. `:port` is that port on all addresses.
 #[derive(Debug)]
 pub struct Address;
@@ -238,6 +277,15 @@ mod tests {
         assert_eq!(AutoOrDuration::parse("automatic"), None);
         assert_eq!(AutoOrDuration::parse(""), None);
         assert_eq!(Duration::parse("auto"), None);
+    }
+
+    #[test]
+    fn numbers_stay_within_their_bounds() {
+        assert_eq!(Int::<u32, 1, 10>::parse("10"), Some(10));
+        assert_eq!(Int::<u32, 1, 10>::parse("0"), None);
+        assert_eq!(Int::<u32, 1, 10>::parse("11"), None);
+        assert_eq!(Bytes::<u64>::parse("8GiB"), Some(8 << 30));
+        assert_eq!(Bytes::<u32>::parse("8GiB"), None, "too large for the type");
     }
 
     #[test]

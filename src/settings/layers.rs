@@ -4,32 +4,38 @@
 mod file;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
-use config::builder::DefaultState;
-use config::{Config, ConfigBuilder, Map, Source, Value, ValueKind};
+use config::{Value, ValueKind};
 
 use super::format::text;
+use super::reference;
 use super::setting::{DEFAULT_ORIGIN, SettingError, SettingReader};
-use super::table::{self, SETTINGS, below};
-use super::{Inputs, reference};
+use super::table::{self, SETTINGS};
 
 /// The prefix of weir's own variables. Two underscores, since Kubernetes sets variables with one
 /// (`WEIR_PORT`) in every container next to a Service named weir.
 const VARIABLE_PREFIX: &str = "WEIR__";
 
+/// What settings are read from, above their defaults.
+#[derive(Clone, Debug, Default)]
+pub struct Inputs {
+    pub file: Option<PathBuf>,
+    pub env: Vec<(String, String)>,
+    /// Command-line flags: the flag, the name of its setting, its value.
+    pub flags: Vec<(String, String, ValueKind)>,
+}
+
 pub fn read(inputs: &Inputs) -> SettingReader {
-    let mut errors = Vec::new();
-    let mut defaults = Layer::default();
+    let mut layers = Layers::default();
     for setting in SETTINGS.iter() {
-        defaults.set(setting.name, DEFAULT_ORIGIN, setting.default, &mut errors);
+        layers.set(setting.name, DEFAULT_ORIGIN, setting.default);
     }
-    let mut layers = Config::builder().add_source(defaults);
     if let Some(path) = &inputs.file {
-        layers = layers.add_source(file::read(path, &mut errors));
+        layers.values.extend(file::read(path, &mut layers.errors));
     }
-    let below = values(layers.clone());
-    let overrides = reference::read(&inputs.env, |name| {
-        let value = below.get(name);
+    let overrides = reference::read::read(&inputs.env, |name| {
+        let value = layers.values.get(name);
         let is_default = value.is_some_and(|value| value.origin() == Some(DEFAULT_ORIGIN));
         // Half of an address takes the other half from the reference's default.
         if name == "debug.address" && is_default {
@@ -37,77 +43,39 @@ pub fn read(inputs: &Inputs) -> SettingReader {
         }
         value.and_then(text).unwrap_or_default()
     });
-    errors.extend(overrides.errors);
-    let mut variables = Layer::default();
+    layers.errors.extend(overrides.errors);
     for (name, origin, text) in overrides.set {
-        variables.set(name, &origin, text, &mut errors);
+        layers.set(name, &origin, text);
     }
-    let own = own_variables(&inputs.env, &mut errors);
-    let mut flags = Layer::default();
-    for (flag, name, value) in &inputs.flags {
-        flags.set(name, flag, value.clone(), &mut errors);
-    }
-    let values = values(layers.add_source(variables).add_source(own).add_source(flags));
-    let (warnings, redis_variables) = (overrides.warnings, overrides.redis_variables);
-    SettingReader { values, errors, warnings, redis_variables }
-}
-
-/// One layer: settings by name, each with its origin.
-#[derive(Clone, Debug, Default)]
-struct Layer(Vec<(String, Value)>);
-
-impl Source for Layer {
-    fn clone_into_box(&self) -> Box<dyn Source + Send + Sync> {
-        Box::new(self.clone())
-    }
-
-    fn collect(&self) -> Result<Map<String, Value>, config::ConfigError> {
-        Ok(self.0.iter().cloned().collect())
-    }
-}
-
-impl Layer {
-    /// Sets a value. An unknown name is an error: in the tree it could replace a group, or the value above it.
-    fn set(
-        &mut self,
-        name: &str,
-        origin: &str,
-        value: impl Into<ValueKind>,
-        errors: &mut Vec<SettingError>,
-    ) {
-        match table::find(name) {
-            Some(_) => self.0.push((name.to_owned(), Value::new(Some(&origin.to_owned()), value))),
-            None => errors.push(table::unknown(name, origin)),
-        }
-    }
-}
-
-fn own_variables(env: &[(String, String)], errors: &mut Vec<SettingError>) -> Layer {
-    let mut layer = Layer::default();
-    for (variable, text) in env {
+    for (variable, text) in &inputs.env {
         if let Some(name) = variable.strip_prefix(VARIABLE_PREFIX) {
-            let name = name.to_ascii_lowercase().replace("__", ".");
-            layer.set(&name, variable, text.clone(), errors);
+            layers.set(&name.to_ascii_lowercase().replace("__", "."), variable, text.clone());
         }
     }
-    layer
+    for (flag, name, value) in &inputs.flags {
+        layers.set(name, flag, value.clone());
+    }
+    let Layers { values, errors } = layers;
+    let (warnings, redis_variables) = (overrides.warnings, overrides.redis_variables);
+    SettingReader { values, errors, warnings, redis_variables, settings: &SETTINGS }
 }
 
-fn values(layers: ConfigBuilder<DefaultState>) -> BTreeMap<String, Value> {
-    let mut values = BTreeMap::new();
-    // Layers cannot fail to collect: files were read before, variables are text.
-    flatten("", &layers.build().unwrap_or_default().cache, &mut values);
-    values
+/// The settings of the layers so far, by name, each with its origin.
+#[derive(Debug, Default)]
+struct Layers {
+    values: BTreeMap<String, Value>,
+    errors: Vec<SettingError>,
 }
 
-/// Adds the leaves of a tree by their dotted names.
-fn flatten(prefix: &str, value: &Value, leaves: &mut BTreeMap<String, Value>) {
-    match &value.kind {
-        ValueKind::Table(table) => {
-            for (key, value) in table {
-                flatten(&below(prefix, key), value, leaves);
+impl Layers {
+    /// Sets a value, over that of an earlier layer. An unknown name is an error.
+    fn set(&mut self, name: &str, origin: &str, value: impl Into<ValueKind>) {
+        match table::find(name) {
+            Some(_) => {
+                let value = Value::new(Some(&origin.to_owned()), value);
+                self.values.insert(name.to_owned(), value);
             }
+            None => self.errors.push(table::unknown(name, origin)),
         }
-        _ => drop(leaves.insert(prefix.to_owned(), value.clone())),
     }
 }

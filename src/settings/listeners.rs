@@ -1,9 +1,9 @@
 //! The options of the listeners: TLS, and who may use the debug port.
 
+use super::group::SettingGroup;
 use super::reference::variables::variable_of;
-use super::setting::Resolved;
-use super::table::{SettingGroup, TlsSettings};
-use super::{SettingError, Settings};
+use super::setting::{Resolved, SettingError};
+use super::table::{Settings, TlsSettings};
 use crate::http::operators::AccessOptions;
 use crate::net::tls::Options;
 use weir_common::secret::without_login;

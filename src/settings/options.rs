@@ -5,8 +5,9 @@ mod cpus;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::table::{RulesSource, SettingGroup, StoreKind};
-use super::{Settings, redis, reference};
+use super::group::SettingGroup;
+use super::table::{RulesSource, Settings, StoreKind};
+use super::{redis, reference};
 use crate::http;
 use crate::resp;
 use crate::rls::grpc;

@@ -3,9 +3,8 @@
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
 use super::format::percent_decoded;
-use super::setting::Resolved;
-use super::table::TracingSettings;
-use super::{SettingError, Settings};
+use super::setting::{Resolved, SettingError};
+use super::table::{Settings, TracingSettings};
 use weir_telemetry::otlp::{Options, Protocol, Resource};
 
 /// The variable whose URL is for all signals: a path is added to it for HTTP.

@@ -9,9 +9,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::setting::Resolved;
-use super::table::{RedisTlsSettings, SentinelSettings, ServerSettings, StoreKind, TopologyKind};
-use super::{SettingError, Settings};
+use super::setting::{Resolved, SettingError};
+use super::table::{
+    RedisTlsSettings, SentinelSettings, ServerSettings, Settings, StoreKind, TopologyKind,
+};
 use crate::rls::service::caller_deadline_below;
 use url::Url;
 use weir_common::clock::WallClock;

@@ -2,11 +2,9 @@
 
 pub mod go;
 pub mod no_effect;
-mod read;
+pub(super) mod read;
 mod redis;
 pub mod variables;
-
-pub use read::{Overrides, read};
 
 pub const DEFAULT_RUNTIME_ROOT: &str = "/srv/runtime_data/current";
 

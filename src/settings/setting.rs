@@ -124,11 +124,13 @@ pub struct SettingReader {
     pub warnings: Vec<String>,
     /// The reference's variables that ask for Redis.
     pub redis_variables: Vec<&'static str>,
+    pub settings: &'static [Setting],
 }
 
 impl SettingReader {
     /// Reads a setting. One that is not of its format is an error, and has its default.
-    pub fn read<F: Format>(&mut self, setting: &'static Setting) -> Option<Resolved<F::Value>> {
+    pub fn read<F: Format>(&mut self, name: &str) -> Option<Resolved<F::Value>> {
+        let setting = self.settings.iter().find(|setting| setting.name == name)?;
         let default = Value::new(Some(&DEFAULT_ORIGIN.to_owned()), setting.default);
         let set = self.values.get(setting.name).unwrap_or(&default);
         let origin = set.origin().unwrap_or(DEFAULT_ORIGIN);

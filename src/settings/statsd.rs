@@ -1,6 +1,7 @@
 //! StatsD, DogStatsD and the reference's statistics, from settings.
 
-use super::{SettingError, Settings};
+use super::setting::SettingError;
+use super::table::Settings;
 use weir_telemetry::reference;
 use weir_telemetry::statsd::{Dialect, Mogrifier, MogrifierError, Options, Protocol};
 

@@ -15,7 +15,8 @@ mod tls;
 use std::sync::LazyLock;
 
 use super::format::FormatKind;
-use super::setting::{Setting, SettingEntry, SettingError, SettingReader};
+use super::group::{SettingGroup, group};
+use super::setting::{Setting, SettingError};
 pub use listeners::DebugSettings;
 use listeners::{ClientsSettings, GrpcSettings, HttpSettings, RespSettings, ResponseSettings};
 pub use process::DrainSettings;
@@ -30,119 +31,6 @@ use telemetry::{LogSettings, MetricsSettings, OtlpSettings};
 pub use tls::{ClientFileSettings, TlsSettings};
 use weir_common::suggest::nearest;
 use weir_telemetry::statsd::Mogrifier;
-
-pub(super) trait SettingGroup: Sized {
-    /// Adds the settings of a group of this name, in the order of the documentation.
-    fn declare(group: &str, settings: &mut Vec<Setting>);
-
-    /// Reads the values; none only if a default is not of its type, which a test rules out.
-    fn read(group: &str, reader: &mut SettingReader) -> Option<Self>;
-
-    /// Adds the values, in the order of the documentation.
-    fn list<'a>(&'a self, entries: &mut Vec<SettingEntry<'a>>);
-}
-
-/// Declares a type of groups. Its name is that of the field which has it, so that several fields can have groups of one
-/// type:
-///
-/// ```text
-/// group! {
-///     /// What the group is about.
-///     Name {
-///         // The settings of another type, as if they were declared here.
-///         flat field: Group;
-///         /// What the setting means.
-///         field: Format = "default";
-///         // A group within the group.
-///         group field: Group;
-///         // No setting.
-///         plain field: Type;
-///     }
-/// }
-/// ```
-macro_rules! group {
-    (
-        $(#[doc = $about:literal])+
-        $name:ident {
-            $(flat $flat:ident: $flat_type:ty;)*
-            $($(#[doc = $doc:literal])+ $field:ident: $format:ty = $default:literal;)*
-            $(group $group:ident: $group_type:ty;)*
-            $(plain $plain:ident: $plain_type:ty;)*
-        }
-    ) => {
-        $(#[doc = $about])+
-        #[derive(Debug)]
-        pub struct $name {
-            $(pub $flat: $flat_type,)*
-            $(
-                $(#[doc = $doc])+
-                pub $field: $crate::settings::setting::Resolved<
-                    <$format as $crate::settings::format::Format>::Value
-                >,
-            )*
-            $(pub $group: $group_type,)*
-            $(pub $plain: $plain_type,)*
-        }
-
-        impl $crate::settings::table::SettingGroup for $name {
-            fn declare(
-                group: &str,
-                settings: &mut Vec<$crate::settings::setting::Setting>,
-            ) {
-                $(<$flat_type>::declare(group, settings);)*
-                $(settings.push($crate::settings::setting::Setting::new::<$format>(
-                    $crate::settings::table::below(group, stringify!($field)),
-                    $default,
-                    concat!($($doc),+),
-                ));)*
-                $(<$group_type>::declare(
-                    &$crate::settings::table::below(group, stringify!($group)),
-                    settings,
-                );)*
-            }
-
-            fn read(
-                group: &str,
-                reader: &mut $crate::settings::setting::SettingReader,
-            ) -> Option<$name> {
-                Some($name {
-                    $($flat: <$flat_type>::read(group, reader)?,)*
-                    $($field: reader.read::<$format>(
-                        $crate::settings::table::find(
-                            &$crate::settings::table::below(group, stringify!($field)),
-                        )?,
-                    )?,)*
-                    $($group: <$group_type>::read(
-                        &$crate::settings::table::below(group, stringify!($group)),
-                        reader,
-                    )?,)*
-                    $($plain: Default::default(),)*
-                })
-            }
-
-            fn list<'a>(&'a self, entries: &mut Vec<$crate::settings::setting::SettingEntry<'a>>) {
-                $(self.$flat.list(entries);)*
-                $(entries.push(self.$field.entry());)*
-                $(self.$group.list(entries);)*
-            }
-        }
-    };
-}
-use group;
-
-/// Makes formats of enums that `named_enum` defines.
-macro_rules! choices {
-    ($($type:ty),+) => {
-        $(impl $crate::settings::format::Choice for $type {
-            const ALL: &'static [$type] = &<$type>::ALL;
-
-            fn word(self) -> &'static str {
-                self.name()
-            }
-        })+
-    };
-}
-use choices;
 
 group! {
     /// All settings.
@@ -193,11 +81,6 @@ pub static SETTINGS: LazyLock<Vec<Setting>> = LazyLock::new(|| {
     Settings::declare("", &mut settings);
     settings
 });
-
-/// Returns the name of a member of a group, whose name is empty for all settings.
-pub(super) fn below(group: &str, member: &str) -> String {
-    if group.is_empty() { member.to_owned() } else { format!("{group}.{member}") }
-}
 
 pub fn find(name: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.name == name)

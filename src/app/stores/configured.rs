@@ -24,7 +24,7 @@ type GuardedRedis = Guard<Local<RedisStore>, Clock>;
 type GuardedDisk = Guard<DiskStore<Clock>, Clock>;
 
 #[derive(Debug)]
-pub(in crate::app) enum ConfiguredStore {
+pub enum ConfiguredStore {
     Memory(MemoryStore<Clock>),
     Disk(Box<GuardedDisk>),
     Redis(Box<GuardedRedis>),

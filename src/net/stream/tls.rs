@@ -10,14 +10,12 @@ use rustls::server::ServerConnectionData;
 use rustls::{ConnectionCommon, ServerConnection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{DetachedStream, Stream};
-
 /// Bytes that are encrypted before the socket has to take them.
 const WRITE_BUFFER_BYTES: usize = 16 << 10;
 
 #[derive(Debug)]
-pub struct TlsStream {
-    pub(super) socket: Stream,
+pub struct TlsStream<S> {
+    pub(super) socket: S,
     session: Box<ServerConnection>,
     /// Whether the next read has to let other connections go first.
     must_yield: bool,
@@ -25,27 +23,15 @@ pub struct TlsStream {
     is_shut_down: bool,
 }
 
-#[derive(Debug)]
-pub struct DetachedTls {
-    pub(super) socket: DetachedStream,
-    session: Box<ServerConnection>,
-}
-
-impl DetachedTls {
-    pub(super) fn attach(self) -> io::Result<TlsStream> {
-        Ok(TlsStream::new(self.socket.attach()?, self.session))
-    }
-}
-
-impl TlsStream {
-    /// Returns a connection before its handshake.
-    pub fn new(socket: Stream, mut session: Box<ServerConnection>) -> TlsStream {
+impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
+    /// Returns a connection before its handshake, or one that was taken apart.
+    pub fn new(socket: S, mut session: Box<ServerConnection>) -> TlsStream<S> {
         session.set_buffer_limit(Some(WRITE_BUFFER_BYTES));
         TlsStream { socket, session, must_yield: false, is_shut_down: false }
     }
 
-    pub(super) fn detach(self) -> io::Result<DetachedTls> {
-        Ok(DetachedTls { socket: self.socket.detach()?, session: self.session })
+    pub(super) fn into_parts(self) -> (S, Box<ServerConnection>) {
+        (self.socket, self.session)
     }
 
     /// Takes one step of the handshake: sends what is to be sent, and reads and processes what has
@@ -130,7 +116,7 @@ impl TlsStream {
     }
 }
 
-impl AsyncRead for TlsStream {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for TlsStream<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -158,7 +144,7 @@ impl AsyncRead for TlsStream {
     }
 }
 
-impl AsyncWrite for TlsStream {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -194,8 +180,8 @@ impl AsyncWrite for TlsStream {
 }
 
 /// A socket as rustls uses it: what is not ready yet is an error.
-struct BlockingIo<'a, 'c, 'w> {
-    socket: &'a mut Stream,
+struct BlockingIo<'a, 'c, 'w, S> {
+    socket: &'a mut S,
     cx: &'c mut Context<'w>,
 }
 
@@ -206,7 +192,7 @@ fn or_would_block<T>(poll: Poll<io::Result<T>>) -> io::Result<T> {
     }
 }
 
-impl Read for BlockingIo<'_, '_, '_> {
+impl<S: AsyncRead + Unpin> Read for BlockingIo<'_, '_, '_, S> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let mut buf = ReadBuf::new(buf);
         or_would_block(Pin::new(&mut *self.socket).poll_read(self.cx, &mut buf))?;
@@ -214,7 +200,7 @@ impl Read for BlockingIo<'_, '_, '_> {
     }
 }
 
-impl Write for BlockingIo<'_, '_, '_> {
+impl<S: AsyncWrite + Unpin> Write for BlockingIo<'_, '_, '_, S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         or_would_block(Pin::new(&mut *self.socket).poll_write(self.cx, bytes))
     }

@@ -7,8 +7,9 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use rustls::ServerConfig;
 
-use super::config::{Checked, Files};
-use super::{Certificate, Options, TlsMetrics};
+use super::certificate::Certificate;
+use super::config::{Checked, Files, Options};
+use super::metrics::TlsMetrics;
 use weir_client::tls::RejectedFiles;
 use weir_common::error::SetupError;
 use weir_common::file_reads::FileReads;

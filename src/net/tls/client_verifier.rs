@@ -10,8 +10,6 @@ use rustls::{
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use webpki::EndEntityCert;
 
-use super::Options;
-
 /// Verifies the chain of a client certificate, and then its names.
 #[derive(Debug)]
 pub(super) struct ClientVerifier {
@@ -44,10 +42,10 @@ impl ClientVerifier {
     /// Adds the allowed names to the verification of the chain. An error is for a name that no certificate can have.
     pub fn new(
         chain: Arc<dyn ClientCertVerifier>,
-        options: &Options,
+        group: &'static str,
+        client_sans: &[String],
     ) -> Result<ClientVerifier, String> {
-        let group = options.group;
-        let names = options.client_sans.iter().map(|name| {
+        let names = client_sans.iter().map(|name| {
             let allowed = if name.contains("://") { uri(name) } else { host(name) };
             allowed.ok_or_else(|| {
                 format!(

@@ -1,4 +1,4 @@
-//! The files of a listener, and rustls' configuration from them.
+//! The TLS options of a listener, its files, and rustls' configuration from them.
 
 use std::fmt::Display;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,14 +11,30 @@ use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
+use super::certificate::Certificate;
 use super::client_verifier::ClientVerifier;
-use super::{Certificate, Options};
 use weir_common::error::SetupError;
 use weir_common::file_reads::FileReads;
 use weir_common::secret::shown_path;
 
 const CERTIFICATES: &str = "name a file with certificates in PEM";
 const KEY: &str = "name a file with a private key in PEM";
+
+/// The TLS of one listener. Files are in PEM format.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The group of the settings, for messages: `grpc.tls`.
+    pub group: &'static str,
+    pub listener: &'static str,
+    /// The protocol that is negotiated, as in ALPN.
+    pub protocol: &'static str,
+    pub cert: PathBuf,
+    pub key: PathBuf,
+    /// Where client certificates must come from; none if clients need no certificate.
+    pub client_ca: Option<PathBuf>,
+    /// The allowed names: a client must have one of them. If there are none, it may have any.
+    pub client_sans: Vec<String>,
+}
 
 /// The contents of the files of a listener, or why they cannot be read.
 #[derive(Debug)]
@@ -66,7 +82,8 @@ impl Files {
             Some((source, roots)) => {
                 let inner = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
                 let inner = inner.map_err(|error| source.invalid(&error, CERTIFICATES))?;
-                let verifier = ClientVerifier::new(inner, options).map_err(SetupError::Invalid)?;
+                let verifier = ClientVerifier::new(inner, options.group, &options.client_sans);
+                let verifier = verifier.map_err(SetupError::Invalid)?;
                 config.with_client_cert_verifier(Arc::new(verifier))
             }
         };

@@ -1,6 +1,6 @@
 //! When to log that a certificate expires.
 
-use super::Certificate;
+use super::certificate::Certificate;
 
 const DAY: i64 = 86_400;
 

@@ -18,9 +18,10 @@ use rustls::{CertificateError, OtherError, ServerConnection};
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
-use super::Certificates;
+use super::certificates::Certificates;
 use super::queue::Queue;
-use crate::net::{ConnectionHandle, DetachedStream, Stream, TlsStream};
+use crate::net::connections::ConnectionHandle;
+use crate::net::stream::{DetachedStream, Stream, TlsStream};
 use weir_common::threads;
 use weir_common::throttle::Throttle;
 

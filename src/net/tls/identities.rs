@@ -7,8 +7,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::certificate::Certificate;
+use super::certificates::Certificates;
 use super::expiry::{ExpiryLog, Notice, notice};
-use super::{Certificate, Certificates};
 use weir_client::tls::{ClientCertificates, RejectedFiles};
 use weir_common::clock::Clock;
 use weir_common::metric_families;

@@ -43,7 +43,7 @@ fn verifier(authority: &Authority, options: &Options) -> Result<ClientVerifier, 
     roots.add(CertificateDer::from_pem_slice(authority.pem.as_bytes()).unwrap()).unwrap();
     let provider = Arc::new(ring::default_provider());
     let chain = WebPkiClientVerifier::builder_with_provider(roots.into(), provider).build();
-    ClientVerifier::new(chain.unwrap(), options)
+    ClientVerifier::new(chain.unwrap(), options.group, &options.client_sans)
 }
 
 fn with_names(names: &[&str]) -> Options {

@@ -1,8 +1,7 @@
 //! The metrics of loading rules and overlays.
 
-use super::Loader;
 use weir_common::metric_families;
-use weir_common::metrics::{Counter, Gauge, MetricSink, MetricSource};
+use weir_common::metrics::{Counter, Gauge, MetricSink};
 
 #[derive(Debug, Default)]
 pub(super) struct LoadMetrics {
@@ -31,15 +30,12 @@ metric_families! {
         = "Patches of the overlay that do not fit one of the active rules";
 }
 
-impl MetricSource for Loader {
-    fn collect(&self, sink: &mut dyn MetricSink) {
-        let LoadMetrics { success, error, newest_rejected } = &self.metrics;
+impl LoadMetrics {
+    pub fn collect(&self, sink: &mut dyn MetricSink) {
+        let LoadMetrics { success, error, newest_rejected } = self;
         sink.counter(CONFIG_LOAD_SUCCESS, success.get());
         sink.counter(CONFIG_LOAD_ERROR, error.get());
         sink.gauge(CONFIG_LAST_LOAD_SUCCESSFUL, (1 - newest_rejected.get()) as f64);
-        if let Some(overlay) = &self.overlay {
-            overlay.metrics.collect(sink);
-        }
     }
 }
 

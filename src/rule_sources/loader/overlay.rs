@@ -6,10 +6,11 @@ use std::time::SystemTime;
 use parking_lot::Mutex;
 use serde_json::json;
 
+use super::log::{LogLine, UpdateSource};
 use super::metrics::OverlayMetrics;
-use super::{Loader, LogLine, Rejected, Reloaded, UpdateSource};
+use super::reload::Rejected;
 use weir_rules::source::RuleFile;
-use weir_rules::{Overlay, OverlayReport, Position, Problem, Severity};
+use weir_rules::{Options, Overlay, OverlayReport, Position, Problem, Severity};
 
 #[derive(Debug, Default)]
 pub(super) struct OverlayState {
@@ -42,18 +43,58 @@ struct LoadedOverlay {
     patches: usize,
 }
 
-impl OverlayStatus {
-    /// Notes that the active rules, if there are any, have the newest overlay.
-    fn activate(&mut self) {
-        let Some(next) = self.next.take() else { return };
-        tracing::info!(files = next.files.len(), patches = next.patches, "overlay is loaded");
-        self.active = Some(next);
-    }
-}
-
 impl OverlayState {
     pub fn active(&self) -> Option<Overlay> {
         self.active.lock().clone()
+    }
+
+    /// Validates files, and keeps them for the next rules. Returns the problems of invalid ones, which are logged.
+    pub fn load(
+        &self,
+        files: Vec<RuleFile>,
+        found: Vec<Problem>,
+        options: &Options,
+    ) -> Result<(), String> {
+        #[expect(clippy::disallowed_methods, reason = "only shown in the status")]
+        let now = SystemTime::now();
+        let overlay = match Overlay::new(files, found, options) {
+            Ok(overlay) => overlay,
+            Err(error) => {
+                let problems = error.render();
+                let shown = self.rejected_line.errors(UpdateSource::Files, &problems);
+                let shown = shown.map(|(problems, _)| problems).unwrap_or_default();
+                let message = match self.active().is_some() {
+                    true => "new overlay is rejected, the previous one stays active",
+                    false => "overlay is rejected, rules load without it until it is fixed",
+                };
+                tracing::error!(problems = %shown, "{message}");
+                self.metrics.error.inc();
+                self.metrics.newest_rejected.set(1);
+                let mut status = self.status.lock();
+                let mut listed = error.problems.iter().filter(|problem| problem.is_error());
+                let (first, others) = (listed.next(), listed.count());
+                let errors = usize::from(first.is_some()) + others + error.omitted.errors;
+                let before = status.rejected.as_ref();
+                status.rejected = Some(Rejected::new(message, first, errors, now, before));
+                status.last_error = Some((now, problems.clone()));
+                return Err(problems);
+            }
+        };
+        let files = overlay.files().map(str::to_owned).collect();
+        let next = LoadedOverlay { loaded: now, files, patches: overlay.patches };
+        *self.active.lock() = Some(overlay);
+        self.metrics.newest_rejected.set(0);
+        let mut status = self.status.lock();
+        (status.next, status.rejected) = (Some(next), None);
+        Ok(())
+    }
+
+    /// Notes that the active rules, if there are any, have the newest overlay.
+    pub fn activate(&self) {
+        let mut status = self.status.lock();
+        let Some(next) = status.next.take() else { return };
+        tracing::info!(files = next.files.len(), patches = next.patches, "overlay is loaded");
+        status.active = Some(next);
     }
 
     /// Records and logs the outcome of the patches on the rules that are active now.
@@ -68,7 +109,8 @@ impl OverlayState {
         }
         let mut status = self.status.lock();
         (status.report, status.problems) = (report, problems);
-        status.activate();
+        drop(status);
+        self.activate();
     }
 
     pub fn rejected(&self) -> Option<Rejected> {
@@ -115,57 +157,5 @@ fn log_problems(report: &OverlayReport, suppressed: u64) {
     let omitted = report.omitted.errors + report.omitted.warnings;
     if omitted > 0 || suppressed > 0 {
         tracing::warn!(omitted, suppressed, "more problems of patches are not logged");
-    }
-}
-
-impl Loader {
-    /// Lets an overlay patch the rules. Call it before any are loaded.
-    pub fn expect_overlay(&mut self) {
-        self.overlay = Some(OverlayState::default());
-    }
-
-    /// Validates overlay files and applies them to the active rules and all later ones. `found` are the
-    /// problems found while reading the files. An invalid overlay is reported, and the active one stays. If the
-    /// active rules cannot be compiled again, because of their lists, the overlay is applied to the next ones.
-    pub fn load_overlay(&self, files: Vec<RuleFile>, found: Vec<Problem>) {
-        let Some(state) = &self.overlay else { return };
-        let _loading = self.loading.lock();
-        #[expect(clippy::disallowed_methods, reason = "only shown in the status")]
-        let now = SystemTime::now();
-        let overlay = match Overlay::new(files, found, &self.options) {
-            Ok(overlay) => overlay,
-            Err(error) => {
-                let problems = error.render();
-                let shown = state.rejected_line.errors(UpdateSource::Files, &problems);
-                let shown = shown.map(|(problems, _)| problems).unwrap_or_default();
-                let message = match state.active().is_some() {
-                    true => "new overlay is rejected, the previous one stays active",
-                    false => "overlay is rejected, rules load without it until it is fixed",
-                };
-                tracing::error!(problems = %shown, "{message}");
-                state.metrics.error.inc();
-                state.metrics.newest_rejected.set(1);
-                self.announce(Reloaded::Overlay, Err(&problems));
-                let mut status = state.status.lock();
-                let mut listed = error.problems.iter().filter(|problem| problem.is_error());
-                let (first, others) = (listed.next(), listed.count());
-                let errors = usize::from(first.is_some()) + others + error.omitted.errors;
-                let before = status.rejected.as_ref();
-                let rejected = Rejected::new(message, first, errors, now, before);
-                (status.rejected, status.last_error) = (Some(rejected), Some((now, problems)));
-                return;
-            }
-        };
-        let files = overlay.files().map(str::to_owned).collect();
-        let next = LoadedOverlay { loaded: now, files, patches: overlay.patches };
-        *state.active.lock() = Some(overlay);
-        state.metrics.newest_rejected.set(0);
-        let mut status = state.status.lock();
-        (status.next, status.rejected) = (Some(next), None);
-        drop(status);
-        // Only after that: the overlay in the status is one that decides requests. Errors are reported.
-        if self.load_present().is_ok() {
-            state.status.lock().activate();
-        }
     }
 }

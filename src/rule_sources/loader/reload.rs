@@ -1,11 +1,12 @@
-//! Loads and rejections of rules, as they happen and as they are shown, for operators who watch.
+//! Loads and rejections of rules: the newest as they are shown, and each as it happens, for operators who watch.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde::Serialize;
 use tokio::sync::broadcast;
 
-use super::{Changes, Loader, Summary};
+use super::changes::Changes;
 use weir_rules::{Position, Problem, truncated};
 
 /// Reloads that wait for a watcher; older ones are dropped.
@@ -21,6 +22,13 @@ pub enum Reloaded {
     Rules,
     /// An overlay, which is reported only if it is rejected.
     Overlay,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    pub files: usize,
+    pub domains: usize,
+    pub rules: usize,
 }
 
 /// Rules or an overlay that were loaded or rejected.
@@ -51,7 +59,7 @@ pub struct Rejected {
 
 impl Rejected {
     /// Returns whether the first error is the same.
-    pub(super) fn is_like(&self, other: &Rejected) -> bool {
+    fn is_like(&self, other: &Rejected) -> bool {
         let place = |set: &Rejected| (set.file.clone(), set.line, set.column);
         self.text == other.text && place(self) == place(other)
     }
@@ -79,25 +87,55 @@ impl Rejected {
     }
 }
 
-impl Loader {
-    pub fn watch(&self) -> broadcast::Receiver<Reload> {
-        self.reloads.subscribe()
-    }
+/// The active set, and the errors of a newer one.
+#[derive(Clone, Debug, Default)]
+pub struct LoadStatus {
+    /// When the active rules were loaded, and their numbers.
+    pub loaded: Option<(SystemTime, Summary)>,
+    /// The warnings about the active rules, in full.
+    pub warnings: Arc<str>,
+    /// What the active rules changed; none for the first rules.
+    pub changes: Option<Changes>,
+    /// The newest set, if it was rejected.
+    pub newest: Option<RejectedSet>,
+    /// The active rules with the newest overlay and lists, if these were rejected.
+    pub present: Option<RejectedSet>,
+    /// The errors of the last set that was rejected.
+    pub last_error: Option<Errors>,
+}
 
-    /// Reports a load, or the errors of a rejection.
-    pub(super) fn announce(
-        &self,
-        what: Reloaded,
-        result: Result<(Summary, Option<Changes>), &str>,
-    ) {
-        if self.reloads.receiver_count() == 0 {
-            return;
-        }
-        let ok = result.is_ok();
-        let error = result.as_ref().err().map(|problems| truncated(*problems, MAX_ERROR_BYTES));
-        let (summary, changes) = result.ok().unzip();
-        let reload = Reload { what, ok, error, summary, changes: changes.flatten() };
-        // The last watcher may have gone.
-        let _ = self.reloads.send(reload);
+/// When a set was rejected, and its errors in full.
+pub type Errors = (SystemTime, Arc<str>);
+
+#[derive(Clone, Debug)]
+pub struct RejectedSet {
+    pub shown: Rejected,
+    pub errors: Errors,
+}
+
+impl LoadStatus {
+    /// Returns what is rejected now: once, if both sets have the same error.
+    pub fn rejected(&self) -> impl Iterator<Item = &RejectedSet> {
+        let newest = self.newest.as_ref();
+        let is_other =
+            |set: &&RejectedSet| newest.is_none_or(|newest| !newest.shown.is_like(&set.shown));
+        newest.into_iter().chain(self.present.as_ref().filter(is_other))
     }
+}
+
+/// Reports a load, or the errors of a rejection, to operators who watch.
+pub(super) fn announce(
+    reloads: &broadcast::Sender<Reload>,
+    what: Reloaded,
+    result: Result<(Summary, Option<Changes>), &str>,
+) {
+    if reloads.receiver_count() == 0 {
+        return;
+    }
+    let ok = result.is_ok();
+    let error = result.as_ref().err().map(|problems| truncated(*problems, MAX_ERROR_BYTES));
+    let (summary, changes) = result.ok().unzip();
+    let reload = Reload { what, ok, error, summary, changes: changes.flatten() };
+    // The last watcher may have gone.
+    let _ = reloads.send(reload);
 }

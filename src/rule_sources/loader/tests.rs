@@ -1,4 +1,4 @@
-//! Lists, overlays and rejections of the newest rules, and the log of both.
+//! Lists, overlays and rejections of the newest rules.
 
 use std::fs;
 use std::path::Path;
@@ -66,15 +66,15 @@ fn an_overlay_is_loaded_once_rules_are_active_with_it() {
     assert_eq!((&shown()["patches"], limits(&loader)), (&1.into(), "2 per day".to_owned()));
 
     fs::write(dir.path().join("a.txt"), BROKEN).unwrap();
-    loader.read_lists();
+    loader.lists.read();
     let more = [overlay(3), overlay(3)].concat();
     loader.load_overlay(more, Vec::new());
     assert_eq!((&shown()["patches"], limits(&loader)), (&1.into(), "2 per day".to_owned()));
     assert_eq!(rejected(&loader), ["a.txt"]);
 
     fs::write(dir.path().join("a.txt"), GOOD).unwrap();
-    loader.read_lists();
-    assert!(loader.are_lists_changed());
+    loader.lists.read();
+    assert!(loader.lists.are_changed());
     loader.load(rules(dir.path(), "a.txt"), Vec::new()).unwrap();
     assert_eq!((&shown()["patches"], limits(&loader)), (&2.into(), "3 per day".to_owned()));
     assert_eq!(rejected(&loader), [""; 0]);
@@ -93,10 +93,10 @@ fn an_overlay_leaves_files_rejected_whose_list_is_broken() {
     assert!(loader.status()["refused"]["problems"].to_string().contains("b.txt:1:1"));
     assert_eq!(loader.metrics.newest_rejected.get(), 1);
     // The list that is to be fixed is still watched.
-    assert_eq!(loader.list_paths(), ["a.txt", "b.txt"].map(|list| dir.path().join(list)));
+    assert_eq!(loader.lists.paths(), ["a.txt", "b.txt"].map(|list| dir.path().join(list)));
     fs::write(dir.path().join("b.txt"), GOOD).unwrap();
-    loader.read_lists();
-    assert!(loader.are_lists_changed());
+    loader.lists.read();
+    assert!(loader.lists.are_changed());
     loader.load(rules(dir.path(), "b.txt"), Vec::new()).unwrap();
     assert_eq!((rejected(&loader).len(), loader.metrics.newest_rejected.get()), (0, 0));
 }
@@ -129,7 +129,7 @@ fn lists_leave_a_set_of_a_management_server_rejected() {
     load("b.txt").unwrap_err();
     let write = |text| {
         fs::write(dir.path().join("a.txt"), text).unwrap();
-        loader.read_lists();
+        loader.lists.read();
         loader.load_lists();
     };
     write("192.0.2.0/24\n");
@@ -162,7 +162,7 @@ fn a_set_whose_list_is_missing_is_loaded_once_it_is_there() {
     let load = || loader.load_resources(resources("a.txt"), loader.new_problems());
     let errors = load().unwrap_err().problems;
     assert!(errors.contains("a.txt': cannot be read"), "{errors}");
-    assert_eq!(loader.list_paths(), [dir.path().join("a.txt")]);
+    assert_eq!(loader.lists.paths(), [dir.path().join("a.txt")]);
     assert!(loader.is_still_rejected());
     fs::write(dir.path().join("a.txt"), BROKEN).unwrap();
     assert!(!loader.is_still_rejected());
@@ -170,13 +170,13 @@ fn a_set_whose_list_is_missing_is_loaded_once_it_is_there() {
     assert_eq!(rejected(&loader), ["a.txt"]);
     assert!(loader.is_still_rejected());
     fs::write(dir.path().join("a.txt"), GOOD).unwrap();
-    loader.read_lists();
+    loader.lists.read();
     loader.load_lists();
     assert_eq!((limits(&loader), rejected(&loader).len()), ("1 per hour".to_owned(), 0));
     assert!(!loader.is_newest_rejected());
     // It is the active one, whose list is followed.
     fs::write(dir.path().join("a.txt"), BROKEN).unwrap();
-    loader.read_lists();
+    loader.lists.read();
     loader.load_lists();
     assert_eq!(rejected(&loader), ["a.txt"]);
 }
@@ -189,38 +189,10 @@ fn a_newer_set_takes_the_place_of_a_rejected_one() {
     let load = |list| loader.load_resources(resources(list), loader.new_problems());
     load("b.txt").unwrap_err();
     load("a.txt").unwrap();
-    assert_eq!(loader.list_paths(), [dir.path().join("a.txt")]);
+    assert_eq!(loader.lists.paths(), [dir.path().join("a.txt")]);
     fs::write(dir.path().join("b.txt"), GOOD).unwrap();
-    loader.read_lists();
+    loader.lists.read();
     loader.load_lists();
     let rules = loader.rules.load_full().unwrap();
     assert_eq!(rules.rules().next().unwrap().path(), "ip_@a.txt");
-}
-
-#[test]
-fn each_new_text_about_files_is_logged_and_repeats_are_throttled() {
-    let line = LogLine::default();
-    assert_eq!(line.pass(UpdateSource::Files, "a"), Some(0));
-    assert_eq!(line.pass(UpdateSource::Files, "b"), Some(0));
-    assert_eq!(line.pass(UpdateSource::Files, "b"), Some(0), "the first repeat");
-    assert_eq!(line.pass(UpdateSource::Files, "b"), None);
-    assert_eq!(line.pass(UpdateSource::Files, "c"), Some(0));
-}
-
-#[test]
-fn lines_about_a_management_server_are_throttled() {
-    let line = LogLine::default();
-    assert_eq!(line.pass(UpdateSource::ManagementServer, "a"), Some(0));
-    assert_eq!(line.pass(UpdateSource::ManagementServer, "b"), None);
-}
-
-#[test]
-fn every_rejection_of_files_is_logged_but_repeats_are_cut() {
-    let line = LogLine::default();
-    let text = "x".repeat(5_000);
-    let logged = || line.errors(UpdateSource::Files, &text).map(|(text, _)| text.len());
-    let lengths: Vec<usize> = (0..4).map_while(|_| logged()).collect();
-    assert_eq!(lengths.len(), 4);
-    assert!(lengths[2..].iter().all(|length| (1..400).contains(length)), "{lengths:?}");
-    assert_eq!(line.errors(UpdateSource::ManagementServer, "short"), None);
 }

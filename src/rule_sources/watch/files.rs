@@ -2,16 +2,19 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::QUIET_TIME;
 use weir_common::bounded_work::BoundedWork;
 use weir_common::file_reads::{BLOCKED_AFTER, blocked};
 use weir_rules::Problem;
 use weir_rules::source::settled_files::{SettledFiles, Unsettled, UnsettledReason};
 use weir_rules::source::{FileKind, FoundFiles, MAX_FILE_BYTES, RuleFile, Selection};
+
+/// After a change, files are read once nothing has changed for this long: a program that writes several
+/// files, or one in several parts, is usually done by then.
+pub const QUIET_TIME: Duration = Duration::from_millis(100);
 
 /// The files of one kind that a selection has.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use parking_lot::Mutex;
 use serde_json::json;
 
-use super::Options;
+use super::server::Options;
 use crate::rule_sources::loader::{Loader, StreamLost};
 use weir_common::metric_families;
 use weir_common::metrics::{Counter, Gauge, MetricSink, MetricSource};

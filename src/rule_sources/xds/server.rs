@@ -1,13 +1,15 @@
-//! The management server: URL, TLS and headers.
+//! The options of the management server: URL, TLS and headers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tonic::metadata::{Ascii, MetadataKey, MetadataMap, MetadataValue};
 use tonic::transport::Endpoint;
 
-use super::{Options, Tls};
 use weir_api::grpc_client::{self, TlsError};
+use weir_client::tls::ClientCertificates;
 use weir_common::error::SetupError;
+use weir_common::secret::SecretUrl;
 
 /// The timeout of connecting, with TLS.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -17,6 +19,38 @@ const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 /// minutes, unless configured otherwise.
 const PING_INTERVAL: Duration = Duration::from_secs(360);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
+
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// `host:port`.
+    pub url: SecretUrl,
+    pub node_id: String,
+    /// Pairs `key=value`.
+    pub node_metadata: Vec<String>,
+    /// Pairs `name:value`, sent with every stream.
+    pub headers: Vec<String>,
+    /// The maximum length of a response, in bytes.
+    pub max_message: usize,
+    /// The first and the longest wait before weir reconnects.
+    pub backoff_min: Duration,
+    pub backoff_max: Duration,
+    pub backoff_jitter: bool,
+    pub tls: Tls,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Tls {
+    pub enabled: bool,
+    pub certificates: Arc<ClientCertificates>,
+    /// The name that the server's certificate must have; empty for the host of the URL.
+    pub server_name: String,
+}
+
+/// Checks the options and the files that they name.
+pub fn check(options: &Options) -> Result<(), SetupError> {
+    headers(&options.headers).map_err(SetupError::Invalid)?;
+    endpoint(options).map(drop)
+}
 
 /// Reads where and how to connect, with the certificates as they are now.
 pub fn endpoint(options: &Options) -> Result<Endpoint, SetupError> {

@@ -1,8 +1,10 @@
 //! The servers that the URL of a group names, and TLS to them.
 
+use super::Server;
 use super::url::Url;
-use super::{Server, SettingError, TopologyKind};
 use crate::settings::secret;
+use crate::settings::setting::SettingError;
+use crate::settings::table::TopologyKind;
 use weir_store::redis::{Endpoint, Tls};
 
 impl Server<'_> {

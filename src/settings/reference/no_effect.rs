@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::go;
 use super::variables::VARIABLES;
-use crate::settings::Settings;
+use crate::settings::table::Settings;
 use weir_telemetry::otlp::Protocol;
 
 /// Variables that have no effect, whatever their text.

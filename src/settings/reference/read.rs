@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::variables::VARIABLES;
 use super::{Effect, Variable, go, no_effect};
-use crate::settings::{SettingError, secret};
+use crate::settings::secret;
+use crate::settings::setting::SettingError;
 
 const USE_PROMETHEUS: &str = "USE_PROMETHEUS";
 

@@ -2,7 +2,7 @@
 
 use super::read::Overrides;
 use super::{RedisEffect, Variable, go};
-use crate::settings::SettingError;
+use crate::settings::setting::SettingError;
 use weir_common::duration::read_duration;
 
 /// The reference's addresses of Redis by default.

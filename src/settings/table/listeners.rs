@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::tls::TlsSettings;
-use super::{choices, group};
 use crate::http::clients::JsonErrors;
 use crate::settings::format::{Address, Bytes, Int, OptionalAddress};
+use crate::settings::group::{choices, group};
 
 choices!(JsonErrors);
 

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::group;
 use crate::settings::format::Int;
+use crate::settings::group::group;
 
 group! {
     /// Blocks, allowances and limits that operators set at run time.

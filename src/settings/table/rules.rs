@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::tls::ClientFileSettings;
-use super::{choices, group};
 use crate::settings::format::{Bytes, Secret};
+use crate::settings::group::{choices, group};
 use weir_common::named_enum;
 
 named_enum! {

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::redis::RedisSettings;
-use super::{choices, group};
 use crate::settings::format::{AutoOrDuration, Int};
+use crate::settings::group::{choices, group};
 use weir_common::failure::OnStoreFailure;
 use weir_common::named_enum;
 

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::tls::ClientFileSettings;
-use super::{choices, group};
 use crate::settings::format::{Address, Format, FormatKind, Int, OptionalAddress, Ratio, Secret};
+use crate::settings::group::{choices, group};
 use weir_telemetry::log::{LogFormat, LogLevels};
 use weir_telemetry::{otlp, statsd};
 

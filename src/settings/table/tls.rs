@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::group;
+use crate::settings::group::group;
 use crate::settings::setting::{Resolved, SettingError};
 use weir_client::tls::{ClientCertificates, ClientFiles, PemFile};
 

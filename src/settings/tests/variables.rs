@@ -1,5 +1,7 @@
 //! The reference's variables.
 
+use std::path::PathBuf;
+
 use super::*;
 use weir_client::tls::{ClientFiles, PemFile};
 

@@ -1,7 +1,7 @@
 //! Finds circles: files that use each other, directly or through others.
 //!
 //! A name counts where it is imported from, and, in a second look, in the file that declares it, through all re-exports
-//! on the way. A file may use those above it, which is no circle. What only tests use does not count.
+//! on the way. A parent and its child that use each other are a circle, too. What only tests use does not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -86,7 +86,7 @@ impl Package {
     fn uses(&self, name: &str, module: &Module, reexports: u8) -> BTreeSet<String> {
         let files =
             module.paths.iter().filter_map(|path| self.file(&absolute(name, path), reexports));
-        let others = files.filter(|file| !format!("{name}::").starts_with(&format!("{file}::")));
+        let others = files.filter(|file| *file != name);
         others.map(str::to_owned).collect()
     }
 
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn circles_are_found_through_reexports() {
-        let a = "use std::fmt;\nuse super::{b::{self, B as C}, c};";
+        let a = "use std::fmt;\nuse super::{b::{self, B as C}, a::D};";
         for b in
             ["use crate::A;", "fn f(a: crate::A) {}", "pub(crate) use super::a as c;\nuse c::A;"]
         {
@@ -242,7 +242,21 @@ mod tests {
     }
 
     #[test]
-    fn others_than_files_of_the_package_and_those_above_are_no_circle() {
+    fn a_parent_and_its_child_that_use_each_other_are_a_circle() {
+        for c in ["use super::B;", "use crate::b::B;", "fn f(b: super::B) {}"] {
+            assert_eq!(circle("", "use self::c::C;", c), ["crate::b", "crate::b::c"], "{c}");
+            assert!(circle("", "mod c;", c).is_empty(), "only the child uses the other: {c}");
+        }
+        assert!(circle("", "use c::C;", "use super::super::A;").is_empty());
+    }
+
+    #[test]
+    fn a_file_may_use_itself() {
+        assert!(circle("use self::A;\nfn f(a: crate::a::A) {}", "", "").is_empty());
+    }
+
+    #[test]
+    fn files_of_other_packages_and_tests_are_no_circle() {
         let a = "use super::b::B;";
         for b in
             ["// use crate::A;", "use std::a::A;", "#[cfg(test)]\nmod tests {\nuse crate::A;\n}"]

@@ -5,7 +5,8 @@ use std::ops::Range;
 use config::{Value, ValueKind};
 use toml::de::{DeTable, DeValue};
 
-use super::{Entries, Place, below, number_or_text, shown};
+use super::entries::{Entries, Place, number_or_text, shown};
+use crate::settings::group::below;
 use crate::settings::table;
 
 pub(super) fn read(text: &str, entries: &mut Entries) {

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use config::{Value, ValueKind};
 
-use super::{Entries, Place, below, number_or_text};
+use super::entries::{Entries, Place, number_or_text};
+use crate::settings::group::below;
 use weir_rules::Position;
 use weir_rules::tree::{Content, Node, Value as Scalar};
 use weir_rules::yaml::{Cause, Documents};

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::settings::reference::no_effect::NO_EFFECT;
+use crate::settings::reference::read::read;
 use crate::settings::reference::variables::VARIABLES;
-use crate::settings::reference::{Effect, RedisEffect, Variable, read};
+use crate::settings::reference::{Effect, RedisEffect, Variable};
 use crate::settings::table::SETTINGS;
 
 /// Settings, and groups of settings, that the chart sets or that are secret, with what to use instead.
