@@ -46,7 +46,7 @@
 pub mod fakes;
 pub mod holds;
 #[cfg(test)]
-pub(crate) mod model;
+pub mod model;
 pub mod operations;
 pub mod records;
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::url::Url;
 use super::{Server, SettingError, TopologyKind};
 use crate::settings::secret;
-use weir_store::redis::{Endpoint, Tls};
+use weir_redis::{Endpoint, Tls};
 
 impl Server<'_> {
     /// Reads the URLs, and checks that they are in accord with each other and with the topology.

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-pub(crate) use self::model::{Model, Schedule, schedules};
-use super::charge;
-use crate::{Charge, Key, Role, Store};
+pub use self::model::{Model, Schedule, schedules};
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{Op, Plan};
+use weir_store::conformance::charge;
+use weir_store::{Charge, Key, Role, Store};
 
 #[path = "../../../../tests/support/reduce.rs"]
 mod model;
 
 /// A store answers a schedule as the model does. `expires`: whether states expire by `clock`.
-pub(crate) async fn agrees(
+pub async fn agrees(
     store: &impl Store,
     clock: &ManualClock,
     domain: &str,

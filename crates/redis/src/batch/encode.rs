@@ -1,0 +1,126 @@
+//! Entries of the scripts, in the packed formats of [`codec`](crate::codec).
+
+use super::{ChargeOp, PendingCharge, add_one, short};
+use crate::codec::numbers::{counter_op, op};
+use crate::codec::{PlanCodec, put};
+use weir_limit::{Limit, Op, ReservationOp, Reserve, Undo, UpTo};
+
+/// Writes the hits of an operation, and that it is made once.
+pub(super) fn write_times(op: ChargeOp, out: &mut Vec<u8>) {
+    out.extend_from_slice(&op.hits().to_le_bytes());
+    out.extend_from_slice(&1_u32.to_le_bytes());
+}
+
+/// Writes a run of an entry of charge.lua.
+pub(super) fn write_run(charge: &PendingCharge, out: &mut Vec<u8>) {
+    let made = match charge.op {
+        // Without an id there is nothing to settle, and nothing is kept.
+        ChargeOp::Op(Op::Reservation(op)) if charge.record.is_none() => op.charge(None),
+        ChargeOp::Op(op) => op,
+        // Only counters are settled, by their own script.
+        ChargeOp::Settle(hits) => Op::Refund(hits.into()),
+    };
+    out.push(match made {
+        Op::Take(_) => op::TAKE,
+        Op::Refund(_) => op::REFUND,
+        Op::Undo(_) => op::UNDO,
+        Op::UpTo(_) => op::UPTO,
+        Op::Add { .. } => op::ADD,
+        Op::Reservation(ReservationOp::Reserve(_)) => op::RESERVE,
+        Op::Reservation(ReservationOp::ReserveOnce(..)) => op::RESERVE_ONCE,
+        Op::Reservation(ReservationOp::Settle(_)) => op::SETTLE,
+        Op::Reservation(ReservationOp::SettleKnown(_)) => op::SETTLE_KNOWN,
+        Op::Reservation(ReservationOp::SettleOrReserve(..)) => op::SETTLE_OR_RESERVE,
+        Op::Reservation(ReservationOp::Cancel(_)) => op::CANCEL,
+    });
+    write_times(ChargeOp::Op(made), out);
+    if charge.plan.hold_id().is_some() {
+        out.extend_from_slice(&charge.hold.to_le_bytes());
+    }
+    match made {
+        Op::Take(_) | Op::Refund(_) => {}
+        Op::Undo(Undo { taken, limits, .. }) => {
+            put(out, taken);
+            out.extend_from_slice(&limits.to_le_bytes());
+        }
+        Op::UpTo(UpTo { least, most, share }) => {
+            out.extend_from_slice(&most.saturating_sub(least).to_le_bytes());
+            out.extend_from_slice(&share.get().to_le_bytes());
+        }
+        Op::Add { limits, .. } => out.extend_from_slice(&limits.to_le_bytes()),
+        Op::Reservation(
+            ReservationOp::Reserve(reserve)
+            | ReservationOp::ReserveOnce(reserve, _)
+            | ReservationOp::SettleOrReserve(_, reserve),
+        ) => {
+            let Reserve { least, most, timeout } = reserve;
+            for number in [least, most.saturating_sub(least), timeout] {
+                out.extend_from_slice(&number.to_le_bytes());
+            }
+        }
+        Op::Reservation(
+            ReservationOp::Settle(_) | ReservationOp::SettleKnown(_) | ReservationOp::Cancel(_),
+        ) => out.extend_from_slice(&[0; 12]),
+    }
+}
+
+/// Returns the operation of an entry of counter.lua; none if charge.lua has to charge it.
+pub(super) fn counter_op(charge: &PendingCharge) -> Option<u8> {
+    let (limit, _) = PlanCodec(&charge.plan).counter()?;
+    match charge.op {
+        ChargeOp::Op(Op::Take(0)) => Some(counter_op::LOOK),
+        ChargeOp::Op(Op::Take(_)) if limit.charge_denied => Some(counter_op::TAKE),
+        ChargeOp::Op(Op::Take(_)) => Some(counter_op::ADMIT),
+        ChargeOp::Op(Op::Refund(_)) => Some(counter_op::REFUND),
+        ChargeOp::Op(Op::Undo(_)) => Some(counter_op::UNDO),
+        ChargeOp::Op(Op::UpTo(_) | Op::Add { .. } | Op::Reservation(_)) => None,
+        ChargeOp::Settle(_) => Some(counter_op::SETTLE),
+    }
+}
+
+/// Writes the numbers of an entry of counter.lua.
+pub(super) fn write_counter(charge: &PendingCharge, op: u8, n: u32, out: &mut Vec<u8>) {
+    if op != counter_op::LOOK {
+        // Its only limit may not have charged what is undone.
+        let is_charged = charge.op.undo().is_none_or(|undo| undo.limits & 1 > 0);
+        let hits = if is_charged { charge.op.hits() } else { 0 };
+        out.extend_from_slice(&hits.to_le_bytes());
+    }
+    if op == counter_op::ADMIT {
+        out.extend_from_slice(&1_u32.to_le_bytes());
+        out.extend_from_slice(&n.to_le_bytes());
+    }
+    if let Some(undo) = charge.op.undo() {
+        put(out, undo.taken);
+    }
+}
+
+/// Adds a charge to an entry of counter.lua, whose numbers are `body`; returns whether it could.
+pub(super) fn merge_counters(
+    charges: &[PendingCharge],
+    charge: &PendingCharge,
+    body: &mut [u8],
+) -> bool {
+    let Some((limit, window)) = PlanCodec(&charge.plan).counter() else { return false };
+    let (Some(first), Some(last)) = (charges.first(), charges.last()) else { return false };
+    let same = |(other, _): (&Limit, _)| other.charge_denied == limit.charge_denied;
+    if !PlanCodec(&first.plan).counter().is_some_and(same) {
+        return false;
+    }
+    let Some(op) = counter_op(first) else { return false };
+    match (op, charge.op) {
+        // A look beside hits that are all counted, or beside another look.
+        (counter_op::LOOK | counter_op::TAKE, ChargeOp::Op(Op::Take(0))) => true,
+        (counter_op::TAKE, ChargeOp::Op(Op::Take(_))) => {
+            // A count saturates at u32::MAX, too.
+            let sum = short(body).saturating_add(charge.op.hits());
+            body[..4].copy_from_slice(&sum.to_le_bytes());
+            true
+        }
+        (counter_op::ADMIT, op) if op == last.op && short(&body[8..]) == window.n => {
+            add_one(&mut body[4..8]);
+            true
+        }
+        _ => false,
+    }
+}
