@@ -1,59 +1,27 @@
 //! Commands that are no charges: of operators, and about what replicas share.
-//!
-//! A reply may be large, such as a log of sixteen megabytes. On the connections of charges it would delay them, and
-//! after a slow round trip such a connection is probed. So there is one more connection to each server that is asked,
-//! opened at the first command. It is kept while it is used, until a command gets no reply in time, the server turns
-//! out to be a replica, or a connection of charges goes down: the server may be a replica by then.
+
+pub(super) mod connections;
 
 use std::future::Future;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::{
-    Cmd, ErrorKind, Pipeline, RedisError, RedisResult, ServerError, ServerErrorKind, ToRedisArgs,
-    Value,
+    Cmd, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, ToRedisArgs, Value,
 };
-use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::cluster::MAX_HOPS;
-use super::connection::Target;
-use super::connection::error::ConnectError;
-use super::connection::handshake::ends_session;
-use super::connection::link::Link;
+use super::connection::target::Target;
 use super::options::Clock;
-use super::refusal::{store_error, words};
 use super::round_trip::redirect_kind;
 use super::store::{RedisStore, ThreadConnections};
 use weir_limit::Micros;
 use weir_store::StoreError;
 
-/// The most commands about states at a time, as their replies may be large; further ones wait.
-const MAX_STATE_COMMANDS: usize = 4;
-
-/// How long an unused connection is kept: what is between it and the server may have ended it after a longer silence.
-const MAX_IDLE: Duration = Duration::from_secs(10);
-
 /// The wait before a command is sent again while a cluster changes.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
-
-#[derive(Debug)]
-pub(super) struct AdminConnections {
-    open: Mutex<Vec<AdminConnection>>,
-    state_commands: Semaphore,
-}
-
-#[derive(Debug)]
-struct AdminConnection {
-    target: Target,
-    link: Link,
-    /// How often connections of charges had gone down when it was opened.
-    failures: u64,
-    used: Instant,
-}
 
 /// Returns the command that runs a script, without the script's arguments. The text and not its hash is sent: it is
 /// short, and `SCRIPT LOAD` needs a permission of its own.
@@ -65,17 +33,6 @@ pub(super) fn eval<K: ToRedisArgs>(script: &str, keys: &[K]) -> Cmd {
 
 pub(super) fn is_moved(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::Moved)
-}
-
-impl AdminConnections {
-    pub fn new() -> AdminConnections {
-        let state_commands = Semaphore::new(MAX_STATE_COMMANDS);
-        AdminConnections { open: Mutex::default(), state_commands }
-    }
-
-    fn close(&self, target: &Target) {
-        self.open.lock().retain(|open| open.target != *target);
-    }
 }
 
 impl RedisStore {
@@ -90,7 +47,7 @@ impl RedisStore {
         let connections = self.connections.iter().find_map(OnceLock::get);
         let connections = connections.ok_or(StoreError::Unavailable)?;
         let target = connections.target(slot).ok_or(StoreError::Unavailable)?;
-        let reply = self.ask_target(&target, Instant::now() + limit, ask).await?;
+        let reply = self.admin.ask(&target, Instant::now() + limit, ask).await?;
         if reply.as_ref().is_err_and(is_moved) {
             connections.refresh_soon();
         }
@@ -132,7 +89,7 @@ impl RedisStore {
             let send = |mut link: MultiplexedConnection| async move {
                 link.send_packed_commands(&commands, 0, count).await
             };
-            let replies = self.ask_target(&target, end, send).await?.map_err(|error| {
+            let replies = self.admin.ask(&target, end, send).await?.map_err(|error| {
                 self.shared.log.command_failed(&error);
                 StoreError::Unavailable
             })?;
@@ -143,7 +100,7 @@ impl RedisStore {
             let (ThreadConnections::Cluster(cluster), Target::Node(node), Some(kind)) =
                 (connections, &target, redirect_kind(&error))
             else {
-                return Err(self.refused(&target, &error));
+                return Err(self.admin.refused(&target, &error));
             };
             if kind == ServerErrorKind::TryAgain {
                 sleep(RETRY_INTERVAL).await;
@@ -159,71 +116,6 @@ impl RedisStore {
                 (target, asking) = (server()?, false);
             }
         }
-    }
-
-    /// Returns the error of a command that a server refused. Logs one without a kind of its own.
-    fn refused(&self, server: &Target, error: &ServerError) -> StoreError {
-        let text = words(error);
-        let failed = store_error(&text);
-        if failed == StoreError::Unavailable {
-            self.shared.log.command_failed(&text);
-        }
-        // It may be about the connection, such as its login, or the server has become a replica.
-        if matches!(failed, StoreError::Unavailable | StoreError::ReadOnly) {
-            self.admin.close(server);
-        }
-        failed
-    }
-
-    async fn ask_target<T, F: Future<Output = RedisResult<T>>>(
-        &self,
-        target: &Target,
-        end: Instant,
-        ask: impl FnOnce(MultiplexedConnection) -> F,
-    ) -> Result<RedisResult<T>, StoreError> {
-        let asked = async {
-            let link = self.admin_link(target).await?;
-            Ok(ask(link.client()).await)
-        };
-        let reply = timeout_at(end, asked).await.unwrap_or(Err(StoreError::TimedOut));
-        let ends = match &reply {
-            Ok(Ok(_)) => false,
-            Ok(Err(error)) => {
-                ends_session(error) || error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
-            }
-            Err(_) => true,
-        };
-        if ends {
-            self.admin.close(target);
-        }
-        reply
-    }
-
-    async fn admin_link(&self, target: &Target) -> Result<Link, StoreError> {
-        let failures = self.shared.counts.down.load(Ordering::Relaxed);
-        {
-            let (mut open, now) = (self.admin.open.lock(), Instant::now());
-            open.retain(|connection| {
-                let is_fresh = now.duration_since(connection.used) < MAX_IDLE;
-                is_fresh && connection.failures == failures && connection.link.is_open()
-            });
-            let found = open.iter_mut().find(|connection| connection.target == *target);
-            if let Some(connection) = found {
-                connection.used = now;
-                return Ok(connection.link.clone());
-            }
-        }
-        let connected = target.connect(&self.shared).await;
-        let (link, _) = connected.map_err(|error| match error {
-            ConnectError::TimedOut(_) => StoreError::TimedOut,
-            error => error.store_error(),
-        })?;
-        // Of two that were opened at once, one is kept.
-        self.admin.close(target);
-        let (target, used) = (target.clone(), Instant::now());
-        let opened = AdminConnection { target, link: link.clone(), failures, used };
-        self.admin.open.lock().push(opened);
-        Ok(link)
     }
 
     /// Waits until a connection to the server of a slot is up, or could not be made.

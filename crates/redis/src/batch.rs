@@ -4,248 +4,224 @@
 //! would have got one by one: the script returns the state before the call, and each charge is decided again from
 //! there, by the same arithmetic.
 
-mod builder;
 mod encode;
-mod increments;
-mod script_call;
+pub(super) mod increments;
+pub(super) mod script_call;
 
-use std::num::NonZeroU32;
+use std::collections::HashMap;
 use std::sync::Arc;
 
-pub(super) use self::builder::CommandBatch;
-pub(super) use self::increments::{Increment, OpenWindows};
-pub(super) use self::script_call::BatchContext;
+use tokio::time::Instant;
+
+use self::encode::counter_op;
+use self::increments::{Increment, OpenWindows};
+use self::script_call::{BatchContext, ScriptCall};
+use super::codec::PlanCodec;
+use super::codec::reservation::RESERVATIONS;
 use super::key;
-use super::options::{Options, Topology};
+use super::pending_charge::{Group, PendingCharge};
 use super::reply::Reply;
-use weir_limit::{Micros, Op, Plan, Reservation, ReservationOp, State, Undo, hash_hold_id};
-use weir_store::local::LeaseCharge;
-use weir_store::{Charge, Key, Role, StoreError, id_text, key_bytes, plain_hits, reserved};
+use super::script::ScriptKind;
+use weir_limit::Micros;
 
-/// A charge that waits for its answer.
-#[derive(Clone, Debug)]
-pub(super) struct PendingCharge {
-    pub key: Box<[u8]>,
-    /// The key's slot; 0 on a single server.
-    pub slot: u16,
-    pub plan: Arc<Plan>,
-    pub op: ChargeOp,
-    /// The hash of the id of its hold; 0 if it has none.
-    pub hold: u64,
-    /// The key of what its id has reserved; none if it is not about a reservation.
-    pub record: Option<Box<[u8]>>,
-    pub role: Role,
-    /// The role in which a failure of this charge denies its group; none where it does not.
-    pub denial_where_failed: Option<Role>,
-    pub group: Option<Group>,
-    /// How many redirects the charge has followed.
-    pub hops: u8,
-    /// Preceded by `ASKING`: the node answers although the slot is still being moved to it.
-    pub asking: bool,
-    /// Whether the charge is sent in a call of its own.
-    pub alone: bool,
-    pub reply: Arc<Reply>,
-    /// The position of its answer in `reply`.
-    pub index: u32,
-}
+/// The most entries of one call: a longer one is hardly cheaper per entry, and Redis's other clients wait for it.
+const MAX_ENTRIES: usize = 64;
 
-/// A key as it is in Redis.
-pub(super) struct StoredKey {
-    pub text: Box<[u8]>,
-    pub slot: u16,
-}
-
-pub(super) fn holds_key(key: &[u8]) -> Vec<u8> {
-    [key, b":holds"].concat()
-}
-
-/// Returns the key of what an id has reserved of a key: in the slot of the key.
-pub(super) fn record_key(key: &[u8], id: &str) -> Box<[u8]> {
-    [key, b":r:", id_text(id).as_bytes()].concat().into()
-}
-
-/// Returns the key of when a key was reset, as the scripts name it: in the slot of the key.
-pub(super) fn reset_key(key: &[u8]) -> Vec<u8> {
-    [key, b":reset"].concat()
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ChargeOp {
-    Op(Op),
-    /// Repairs the state after plain `INCRBY`s: writes its window and expiry, and subtracts these hits from a number
-    /// that is not a state.
-    Settle(u32),
-}
-
-impl ChargeOp {
-    /// Returns the hits that the scripts read.
-    fn hits(self) -> u32 {
-        let hits = match self {
-            ChargeOp::Op(Op::Take(hits) | Op::Refund(hits)) => hits,
-            ChargeOp::Op(Op::UpTo(up_to)) => up_to.least.into(),
-            ChargeOp::Op(Op::Reservation(op)) => match op {
-                ReservationOp::Reserve(_) => 0,
-                ReservationOp::ReserveOnce(_, tag) => tag.into(),
-                ReservationOp::Settle(hits)
-                | ReservationOp::SettleKnown(hits)
-                | ReservationOp::SettleOrReserve(hits, _)
-                | ReservationOp::Cancel(hits) => hits.into(),
-            },
-            ChargeOp::Op(Op::Undo(Undo { hits, .. }) | Op::Add { hits, .. })
-            | ChargeOp::Settle(hits) => hits.into(),
-        };
-        u32::try_from(hits).unwrap_or(u32::MAX)
-    }
-
-    /// Returns the hits of a plain take, 0 for a look; none for other operations.
-    pub fn takes(&self) -> Option<u64> {
-        match self {
-            ChargeOp::Op(op) => plain_hits(*op),
-            ChargeOp::Settle(_) => None,
-        }
-    }
-
-    /// Returns whether charges of a key may be made as one.
-    pub fn merges(&self) -> bool {
-        matches!(self, ChargeOp::Op(Op::Take(_) | Op::Refund(_)) | ChargeOp::Settle(_))
-    }
-
-    pub fn undo(&self) -> Option<&Undo> {
-        match self {
-            ChargeOp::Op(Op::Undo(undo)) => Some(undo),
-            _ => None,
-        }
-    }
-}
-
-/// The outcome of a charge, besides its answer.
+/// The commands of one round trip: script calls, and after them plain `INCRBY`s.
 #[derive(Debug)]
-struct Decided {
-    allowed: bool,
-    /// Charges that return what nobody will use.
-    returning: Vec<PendingCharge>,
+pub(crate) struct CommandBatch {
+    pub calls: Vec<ScriptCall>,
+    pub increments: Vec<Increment>,
+    pub context: BatchContext,
+    /// The recorded requests of its charges.
+    pub recorded: Vec<Arc<Reply>>,
 }
 
-/// A group of charges that are made all or none, in one call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Group {
-    pub id: NonZeroU32,
-    /// A quota outside the group passes, so quotas cannot deny it.
-    pub quota_passes: bool,
-}
+impl CommandBatch {
+    /// Builds the commands of `charges`, in their order. Keys whose window is open at `now`, an estimate of the
+    /// server's time, may go without a script.
+    pub fn build(
+        charges: Vec<PendingCharge>,
+        context: BatchContext,
+        open_windows: &OpenWindows,
+        now: Option<Micros>,
+    ) -> CommandBatch {
+        let (calls, increments, recorded, open_calls, last) = Default::default();
+        let batch = CommandBatch { calls, increments, context, recorded };
+        let mut builder = BatchBuilder { batch, open_windows, now, open_calls, last };
+        // A charge that waited behind a slow round trip is sent only within its own budget.
+        let at = Instant::now();
+        let mut asking = Vec::new();
+        for charge in charges {
+            if charge.reply.lease().is_some_and(|lease| lease.asks()) {
+                asking.push(charge);
+                continue;
+            }
+            if charge.reply.is_awaited(at) {
+                // The charges of a request are next to each other.
+                let recorded = &mut builder.batch.recorded;
+                if charge.reply.is_recorded()
+                    && recorded.last().is_none_or(|last| !Arc::ptr_eq(last, &charge.reply))
+                {
+                    recorded.push(charge.reply.clone());
+                }
+                builder.add(charge);
+            }
+        }
+        // Behind what requests charge.
+        asking.into_iter().for_each(|charge| builder.add(charge));
+        builder.finish()
+    }
 
-impl StoredKey {
-    #[inline]
-    pub fn new(options: &Options, key: &Key<'_>, plan: &Plan, together: bool) -> StoredKey {
-        let text = key_bytes(&options.prefix, key, plan, together);
-        let slot = match options.topology {
-            Topology::Cluster(_) | Topology::Proxy(_) => key::slot(&text),
-            Topology::Single(_) | Topology::Sentinel { .. } => 0,
-        };
-        StoredKey { text, slot }
+    pub fn is_empty(&self) -> bool {
+        self.calls.is_empty() && self.increments.is_empty()
+    }
+
+    /// Returns how many charges it makes, under how many keys, and how many of these without a script.
+    pub fn len(&self) -> (usize, usize, usize) {
+        let increments = (self.increments.iter().map(Increment::len).sum(), self.increments.len());
+        let calls = self.calls.iter().map(ScriptCall::len);
+        let (charges, keys) = calls.fold(increments, |sum, call| (sum.0 + call.0, sum.1 + call.1));
+        (charges, keys, self.increments.len())
     }
 }
 
-impl PendingCharge {
-    pub fn new(
-        StoredKey { text, slot }: StoredKey,
-        charge: &Charge<'_>,
-        reply: &Arc<Reply>,
-        index: usize,
-    ) -> PendingCharge {
-        let (hold, record) = match (charge.op, charge.hold) {
-            (Op::Reservation(_), Some(id)) => (0, Some(record_key(&text, id))),
-            (_, id) => (id.map_or(0, hash_hold_id), None),
+#[derive(Debug)]
+struct BatchBuilder<'w> {
+    batch: CommandBatch,
+    open_windows: &'w OpenWindows,
+    now: Option<Micros>,
+    /// The calls that more entries are added to, by what their entries have in common.
+    open_calls: HashMap<(ScriptKind, u16, bool, Option<Group>), usize>,
+    /// Where a key was charged last, by the key's hash.
+    last: HashMap<u64, Place>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// The call, and its entry.
+    Call(usize, usize),
+    Increment(usize),
+}
+
+impl BatchBuilder<'_> {
+    fn finish(self) -> CommandBatch {
+        let mut batch = self.batch;
+        batch.calls.iter_mut().for_each(|call| call.finish(batch.context));
+        // Those whose charges went to the script are empty.
+        batch.increments.retain(|increment| increment.len() > 0);
+        batch
+    }
+
+    fn add(&mut self, mut charge: PendingCharge) {
+        let hash = self.open_windows.hash(&charge.key);
+        match self.last.get(&hash) {
+            Some(&Place::Increment(at)) if self.batch.increments[at].key() == &*charge.key => {
+                charge = match self.batch.increments[at].merge(charge) {
+                    Ok(()) => return,
+                    Err(charge) => charge,
+                };
+                // All of them by the script, so that the key's charges stay in order.
+                self.last.remove(&hash);
+                for charge in self.batch.increments[at].take_charges() {
+                    self.add_to_calls(charge, hash);
+                }
+            }
+            None if self.now.is_some_and(|now| self.open_windows.is_open(hash, now)) => {
+                charge = match Increment::new(charge, hash) {
+                    Ok(increment) => {
+                        self.last.insert(hash, Place::Increment(self.batch.increments.len()));
+                        return self.batch.increments.push(increment);
+                    }
+                    Err(charge) => charge,
+                };
+            }
+            _ => {}
+        }
+        self.add_to_calls(charge, hash);
+    }
+
+    fn add_to_calls(&mut self, charge: PendingCharge, hash: u64) {
+        let codec = PlanCodec(&charge.plan);
+        let takes = charge.op.takes().is_some_and(|hits| hits > 0);
+        let kind = match charge.group {
+            None if counter_op(&charge).is_some() => ScriptKind::Counter,
+            None if takes && codec.is_lone_gcra() => ScriptKind::Gcra,
+            None if takes && codec.is_windows() => ScriptKind::Windows,
+            None if charge.record.is_some() => ScriptKind::Reserve(codec.algorithms()),
+            _ => {
+                let reservations = if charge.record.is_some() { RESERVATIONS } else { 0 };
+                ScriptKind::Charge(codec.algorithms() | reservations)
+            }
         };
-        PendingCharge {
-            key: text,
-            slot,
-            plan: charge.plan.clone(),
-            op: ChargeOp::Op(charge.op),
-            hold,
-            record,
-            role: charge.role,
-            denial_where_failed: None,
-            group: None,
-            hops: 0,
-            asking: false,
-            alone: false,
-            reply: reply.clone(),
-            index: index as u32,
+        let last = match self.last.get(&hash) {
+            Some(&Place::Call(call, entry))
+                if self.batch.calls[call].key(entry) == &*charge.key =>
+            {
+                Some((call, entry))
+            }
+            _ => None,
+        };
+        // In the call of the key's last charge, which charges the same algorithms: nobody else is charged between.
+        let kind = match (kind, last.map(|(call, _)| self.batch.calls[call].kind)) {
+            (ScriptKind::Charge(_) | ScriptKind::Reserve(_), _) => kind,
+            (_, Some(before @ ScriptKind::Charge(_))) => before,
+            _ => kind,
+        };
+        if charge.group.is_none()
+            && !charge.alone
+            && let Some((call, entry)) = last
+            && self.batch.calls[call].asking == charge.asking
+            && self.batch.calls[call].kind == kind
+        {
+            match self.batch.calls[call].merge(entry, charge) {
+                Ok(()) => {}
+                // In the same call or a later one: its key's charges stay in order.
+                Err(charge) => self.push(kind, charge, hash, Some(call)),
+            }
+        } else {
+            self.push(kind, charge, hash, last.map(|(call, _)| call));
         }
     }
 
-    /// Decides the charge from the state before it, applies it to that state, and answers.
-    fn decide(
-        &self,
-        state: &mut State,
-        mut reservation: Option<Reservation>,
-        now: Micros,
-    ) -> Decided {
-        let op = match self.op {
-            ChargeOp::Op(op) => op,
-            ChargeOp::Settle(_) => Op::Take(0),
+    /// Adds an entry to a call, but not to one before call `last`: a key's charges stay in order.
+    fn push(&mut self, kind: ScriptKind, charge: PendingCharge, hash: u64, last: Option<usize>) {
+        // A group needs one call, whatever its algorithms.
+        let like = match charge.group {
+            Some(_) => (ScriptKind::Counter, 0, charge.asking, charge.group),
+            None => (kind, charge.slot, charge.asking, None),
         };
-        if let Some(lease) = self.reply.lease() {
-            return Decided { allowed: true, returning: self.decide_lease(lease, state, op, now) };
+        let open = self.open_calls.get(&like).copied().filter(|&at| {
+            let call = &self.batch.calls[at];
+            let (entries, rules) = call.size();
+            if last.is_some_and(|last| at < last) && call.group.is_none() {
+                return false;
+            }
+            // Keys of one slot may be on two servers behind a proxy, those of one tag are not.
+            if self.batch.context.is_proxy && key::tag(&charge.key) != key::tag(call.key(0)) {
+                return false;
+            }
+            call.group.is_some() || !charge.alone && entries < MAX_ENTRIES && rules < 255
+        });
+        let at = open.unwrap_or_else(|| {
+            self.batch.calls.push(ScriptCall::new(kind, charge.asking, charge.group));
+            let at = self.batch.calls.len() - 1;
+            if !charge.alone {
+                self.open_calls.insert(like, at);
+            }
+            at
+        });
+        if let Some(last) = last.filter(|last| self.batch.context.is_proxy && *last < at) {
+            // Its server may lack the script that another one has: sent again, it would be made after this call.
+            self.batch.calls[last].script_missing = true;
         }
-        let outcome = match op {
-            Op::Reservation(op) => self.plan.charge_reservation(state, &mut reservation, now, op),
-            op => self.plan.charge_hashed(state, now, op, self.hold),
-        };
-        let (allowed, reserved) = (outcome.decision.allowed, reserved(&outcome.decision));
-        let answered = self.reply.set(self.index as usize, Ok(outcome.decision));
-        let orphaned = reserved.filter(|_| !answered);
-        Decided {
-            allowed,
-            returning: orphaned.map(|hits| self.cancelling(hits)).into_iter().collect(),
+        let call = &mut self.batch.calls[at];
+        if let (ScriptKind::Charge(bits), ScriptKind::Charge(more)) = (&mut call.kind, kind) {
+            *bits |= more;
         }
-    }
-
-    #[cold]
-    fn decide_lease(
-        &self,
-        lease: &LeaseCharge,
-        state: &mut State,
-        op: Op,
-        now: Micros,
-    ) -> Vec<PendingCharge> {
-        let before = state.clone();
-        let (_, undos) = self.plan.charge_undoable(state, now, op);
-        let returning = |lease: Arc<LeaseCharge>| PendingCharge {
-            op: ChargeOp::Op(lease.op()),
-            reply: Reply::to_lease(lease),
-            ..self.clone()
-        };
-        lease.answer(before, &undos, now).into_iter().map(returning).collect()
-    }
-
-    /// Returns the charge that cancels hits that this one has reserved, over the same connection.
-    pub fn cancelling(&self, hits: u32) -> PendingCharge {
-        PendingCharge {
-            op: ChargeOp::Op(Op::Reservation(ReservationOp::Cancel(hits))),
-            group: None,
-            reply: Reply::unawaited(1),
-            index: 0,
-            ..self.clone()
+        if charge.group.is_none() && !charge.alone {
+            self.last.insert(hash, Place::Call(at, call.size().0));
         }
+        call.push(charge, hash);
     }
-
-    pub fn fail(&self, error: StoreError) {
-        self.reply.set(self.index as usize, Err(error));
-    }
-}
-
-pub(super) fn fail_all(charges: impl IntoIterator<Item = PendingCharge>, error: StoreError) {
-    charges.into_iter().for_each(|charge| charge.fail(error));
-}
-
-/// Reads the first four bytes.
-fn short(bytes: &[u8]) -> u32 {
-    bytes.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
-}
-
-fn add_one(bytes: &mut [u8]) {
-    let more = short(bytes) + 1;
-    bytes.copy_from_slice(&more.to_le_bytes());
 }

@@ -19,13 +19,15 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use self::nodes::{ClusterView, Nodes, RedirectTarget};
-use super::batch::{PendingCharge, fail_all};
+use super::connection::driver::{self, ClusterEvent};
 use super::connection::error::ConnectError;
-use super::connection::handshake;
-use super::connection::{self, ClusterEvent, Connection, MAX_BACKOFF, Target};
+use super::connection::link::MAX_BACKOFF;
+use super::connection::target::Target;
+use super::connection::{Connection, handshake};
 use super::context::RedisContext;
 use super::key::SLOTS;
 use super::options::Endpoint;
+use super::pending_charge::{PendingCharge, fail_all};
 use super::round_trip::Redirect;
 use weir_store::StoreError;
 
@@ -128,7 +130,7 @@ impl Cluster {
         let start = || {
             let (cluster, node) = (Arc::downgrade(self), endpoint.clone());
             let events = Box::new(move |event| on_event(&cluster, &node, event));
-            connection::start(Target::Node(endpoint.clone()), self.shared.clone(), Some(events))
+            driver::start(Target::Node(endpoint.clone()), self.shared.clone(), Some(events))
         };
         connections.entry(endpoint.clone()).or_insert_with(start).clone()
     }
@@ -145,7 +147,7 @@ impl Cluster {
         self.connections.lock().retain(|endpoint, connection| {
             // A new master has no slots until the first one has been moved to it.
             let kept = view.slots.iter().any(|(_, _, node)| node == endpoint)
-                || view.nodes.include_master(endpoint);
+                || view.nodes.masters.contains(endpoint);
             if !kept {
                 connection.close();
             }

@@ -45,58 +45,28 @@
 
 mod bucketed_window;
 mod concurrency;
-mod counter;
+pub(super) mod counter;
 mod fixed_window;
+pub(super) mod format;
 mod gcra;
 pub(super) mod numbers;
 mod reduce_bucket;
-mod reservation;
+pub(super) mod reservation;
 mod sliding_log;
 mod sliding_window;
 #[cfg(test)]
 mod tests;
 mod token_bucket;
 
-pub(super) use self::counter::{
-    MODULE_BITS as COUNTERS, counter_failure, counter_number, is_overfull, windows_ahead,
-};
+use self::counter::{COUNTERS, counter_number, lone_window, read_counter};
+use self::format::{Codec, LuaModule, Reader};
 use self::numbers::LAYOUT;
-pub(super) use self::numbers::failure;
-pub(super) use self::reservation::{MODULE_BIT as RESERVATIONS, read_record, read_reservation};
 use self::sliding_log::LogHead;
 use weir_limit::hit_log::HitLog;
 use weir_limit::{
     Algorithm, BucketedWindow, Concurrency, FixedWindow, Gcra, Limit, LimitState, Micros, Plan,
     ReduceBucket, SlidingLog, SlidingWindow, State, TokenBucket, each,
 };
-
-/// A Lua file with the functions of one algorithm, or of one form of it.
-#[derive(Debug)]
-pub(super) struct LuaModule {
-    /// The index of the module in the table `algorithms` of the scripts; at most 15, which is that of reservations.
-    number: u8,
-    /// Whether it borrows functions from the module of fixed windows.
-    borrows: bool,
-    pub text: &'static str,
-}
-
-impl LuaModule {
-    const fn new(number: u8, text: &'static str) -> LuaModule {
-        LuaModule { number, borrows: false, text }
-    }
-
-    /// Returns the bits of this module and of the one it borrows from.
-    fn bits(&self) -> u16 {
-        1 << self.number | if self.borrows { 1 << FIXED_WINDOW } else { 0 }
-    }
-
-    pub fn is_in(&self, bits: u16) -> bool {
-        bits & 1 << self.number != 0
-    }
-}
-
-/// The number of the module of fixed windows, which others borrow from.
-const FIXED_WINDOW: u8 = 1;
 
 const MODULES: [&[&LuaModule]; Algorithm::COUNT] = [
     FixedWindow::MODULES,
@@ -114,87 +84,8 @@ pub(super) fn modules() -> impl Iterator<Item = &'static LuaModule> {
     MODULES.into_iter().flatten().copied().chain([&reservation::MODULE])
 }
 
-/// The form of one algorithm's limits and states in Redis.
-trait Codec {
-    const MODULE: &'static LuaModule;
-
-    /// The modules of the algorithm: one for each form of its limits.
-    const MODULES: &'static [&'static LuaModule] = &[Self::MODULE];
-
-    /// Returns the module that charges such a limit.
-    fn module(&self) -> &'static LuaModule {
-        Self::MODULE
-    }
-
-    /// Appends the numbers of the limit that the module reads. `now` is the caller's time.
-    fn write_numbers(&self, now: Micros, out: &mut Vec<u8>);
-
-    /// Returns whether a denial restarts the wait.
-    fn is_strict(&self) -> bool {
-        false
-    }
-
-    /// Reads the state among the numbers of all limits; `None` if it is invalid.
-    fn read_state(&self, numbers: &mut Reader<'_>) -> Option<LimitState>;
-
-    /// Reads what comes after the numbers of all limits.
-    fn read_rest(&self, _state: &mut LimitState, _rest: &mut Reader<'_>) -> Option<()> {
-        Some(())
-    }
-
-    /// Reads the state if it has a key of its own, which does not exist if `text` is empty.
-    fn read_own_key(&self, _text: &[u8]) -> Option<Option<LimitState>> {
-        Some(None)
-    }
-}
-
 fn flags(limit: &Limit) -> u8 {
     numbers::flags(limit, each!(&limit.algorithm, codec => codec.is_strict()))
-}
-
-/// Appends a number as the scripts read it: 7 bytes, at most 2^52.
-pub(super) fn put(out: &mut Vec<u8>, number: u64) {
-    out.extend_from_slice(&number.min(1 << 52).to_le_bytes()[..7]);
-}
-
-fn put_all(out: &mut Vec<u8>, numbers: &[u64]) {
-    numbers.iter().for_each(|&number| put(out, number));
-}
-
-/// The unread rest of a reply or a state.
-#[derive(Debug)]
-pub(super) struct Reader<'a>(pub &'a [u8]);
-
-impl<'a> Reader<'a> {
-    pub fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
-        let (bytes, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
-        Some(bytes)
-    }
-
-    /// Reads a number of 7 bytes.
-    pub fn wide(&mut self) -> Option<u64> {
-        let mut wide = [0; 8];
-        wide[..7].copy_from_slice(self.bytes(7)?);
-        Some(u64::from_le_bytes(wide))
-    }
-
-    /// Reads a number of 4 bytes.
-    pub fn short(&mut self) -> Option<u32> {
-        Some(u32::from_le_bytes(self.bytes(4)?.try_into().ok()?))
-    }
-
-    /// Reads a number of 2 bytes.
-    fn half(&mut self) -> Option<u16> {
-        Some(u16::from_le_bytes(self.bytes(2)?.try_into().ok()?))
-    }
-
-    /// Reads a number of 5 bytes.
-    fn seconds(&mut self) -> Option<u64> {
-        let mut wide = [0; 8];
-        wide[..5].copy_from_slice(self.bytes(5)?);
-        Some(u64::from_le_bytes(wide))
-    }
 }
 
 /// The states of all limits, the head of their log, and the unread rest.
@@ -207,7 +98,7 @@ pub(super) struct PlanCodec<'p>(pub &'p Plan);
 impl<'p> PlanCodec<'p> {
     /// Returns the modules that a script needs for this plan, as bits by their numbers.
     pub(super) fn algorithms(self) -> u16 {
-        if self.counter().is_some() {
+        if lone_window(self.0).is_some() {
             return COUNTERS;
         }
         let bits = |limit: &Limit| each!(&limit.algorithm, codec => codec.module().bits());
@@ -250,7 +141,7 @@ impl<'p> PlanCodec<'p> {
     /// Appends the rule for the script that charges any rule. `now` is the caller's time.
     pub(super) fn write_rule(self, now: Micros, out: &mut Vec<u8>) {
         out.push(self.0.limits().len() as u8);
-        let is_counter = self.counter().is_some();
+        let is_counter = lone_window(self.0).is_some();
         for limit in self.0.limits() {
             let module = each!(&limit.algorithm, codec => codec.module());
             out.push(if is_counter { counter::MODULE.number } else { module.number });
@@ -262,9 +153,9 @@ impl<'p> PlanCodec<'p> {
     /// Reads the state of a key from a reply; `None` if it is invalid.
     pub(super) fn read_state(self, len: u32, reply: &mut Reader<'_>, now: Micros) -> Option<State> {
         let text = reply.bytes(len as usize)?;
-        if self.counter().is_some() {
+        if lone_window(self.0).is_some() {
             let number = if text.is_empty() { "0" } else { std::str::from_utf8(text).ok()? };
-            return self.read_counter(number.parse().ok()?, now);
+            return read_counter(self.0, number.parse().ok()?, now);
         }
         let own_key = match self.0.hold_id() {
             None => &[][..],
@@ -291,9 +182,9 @@ impl<'p> PlanCodec<'p> {
         holds: Option<&[u8]>,
         now: Micros,
     ) -> Option<State> {
-        if self.counter().is_some() {
+        if lone_window(self.0).is_some() {
             let number = std::str::from_utf8(text.unwrap_or(b"0")).ok()?.parse().ok()?;
-            return self.read_counter(counter_number(number)?, now);
+            return read_counter(self.0, counter_number(number)?, now);
         }
         let (text, holds) = (text.unwrap_or_default(), holds.unwrap_or_default());
         let (states, head, rest) = self.read_states(text, holds)?;

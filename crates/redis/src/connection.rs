@@ -8,12 +8,12 @@
 //! Callers use the [handle](Connection), which knows what is to be sent, and whether the connection is up. A task, the
 //! [driver], owns the socket.
 
-mod driver;
+pub(super) mod driver;
 pub(super) mod error;
 pub(super) mod examine;
 pub(super) mod handshake;
 pub(super) mod link;
-mod target;
+pub(super) mod target;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -22,24 +22,11 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-pub(super) use self::driver::{ClusterEvent, ClusterEvents};
-pub(super) use self::link::MAX_BACKOFF;
-pub(super) use self::target::{NamedMaster, Sentinel, Target};
-use super::batch::{PendingCharge, fail_all};
+use self::target::Target;
 use super::context::RedisContext;
 use super::options::Endpoint;
+use super::pending_charge::{PendingCharge, fail_all};
 use weir_store::StoreError;
-
-/// Starts a connection on the current runtime; it ends when it is closed. One to a node of a cluster has `events`.
-pub(super) fn start(
-    target: Target,
-    shared: Arc<RedisContext>,
-    events: Option<ClusterEvents>,
-) -> Arc<Connection> {
-    let connection = Arc::new(Connection::new(target, shared));
-    tokio::spawn(driver::run(connection.clone(), events));
-    connection
-}
 
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -77,10 +64,6 @@ impl Connection {
         self.wake.notify_one();
     }
 
-    fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Relaxed)
-    }
-
     pub fn has_answered(&self) -> bool {
         self.answered.load(Ordering::Relaxed)
     }
@@ -116,22 +99,10 @@ impl Connection {
         self.endpoint.lock().clone()
     }
 
-    fn set_endpoint(&self, endpoint: Option<Endpoint>) {
-        *self.endpoint.lock() = endpoint;
-    }
-
     /// Moves the connection to another server as soon as no round trip is in flight. Charges wait for that.
     pub fn move_to(&self, endpoint: Endpoint) {
         *self.next.lock() = Some(endpoint);
         self.wake.notify_one();
-    }
-
-    fn is_to_move(&self) -> bool {
-        self.next.lock().is_some()
-    }
-
-    fn take_next(&self) -> Option<Endpoint> {
-        self.next.lock().take()
     }
 
     /// Sends charges together with the next round trip; fails them at once where the connection is down or slow.

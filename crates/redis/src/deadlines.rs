@@ -73,20 +73,16 @@ impl Timer {
             match changed {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => return,
-                Err(_) => self.end(false),
+                Err(_) => self.0.upgrade().iter().for_each(|deadlines| deadlines.end(false)),
             }
         }
-    }
-
-    fn end(&self, all: bool) {
-        self.0.upgrade().iter().for_each(|deadlines| deadlines.end(all));
     }
 }
 
 impl Drop for Timer {
     /// Ends all waits with the runtime.
     fn drop(&mut self) {
-        self.end(true);
+        self.0.upgrade().iter().for_each(|deadlines| deadlines.end(true));
     }
 }
 

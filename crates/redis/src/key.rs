@@ -1,8 +1,23 @@
-//! Keys in the log, and slots of a cluster.
+//! Names of keys, keys in the log, and slots of a cluster.
 
 use std::fmt;
 
 use weir_common::random::random_bytes;
+use weir_store::id_text;
+
+pub(super) fn holds_key(key: &[u8]) -> Vec<u8> {
+    [key, b":holds"].concat()
+}
+
+/// Returns the key of what an id has reserved of a key: in the slot of the key.
+pub(super) fn record_key(key: &[u8], id: &str) -> Box<[u8]> {
+    [key, b":r:", id_text(id).as_bytes()].concat().into()
+}
+
+/// Returns the key of when a key was reset, as the scripts name it: in the slot of the key.
+pub(super) fn reset_key(key: &[u8]) -> Vec<u8> {
+    [key, b":reset"].concat()
+}
 
 /// The most bytes of a key in a log line: enough for every key but those with a long prefix, and long ones of domains
 /// with `charge: together`.

@@ -10,7 +10,7 @@
 //! - `store`: the connections of the current thread, to one server or to a `cluster`
 //! - `connection`: one socket; `connection/driver` has its states
 //! - `round_trip`: sends a batch, answers its charges, returns redirects
-//! - `batch`: pending charges as script calls (`script`, `lua/`) and plain `INCRBY`s
+//! - `batch`: charges (`pending_charge`) as script calls (`script`, `lua/`) and plain `INCRBY`s
 //! - `codec`: rules, states and replies as the scripts pack them
 //! - `reply`: the answers that a request waits for, until its deadline (`deadlines`)
 //!
@@ -34,6 +34,7 @@ mod log;
 mod master;
 mod operations;
 mod options;
+mod pending_charge;
 mod per_second;
 mod refusal;
 mod replica_texts;

@@ -1,6 +1,6 @@
 //! Log lines about servers and keys. Each message is throttled across all connections of a store.
 
-mod server;
+pub(super) mod server;
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-pub(super) use self::server::ConnectionLog;
-use self::server::ServerLog;
+use self::server::{ConnectionLog, ServerLog};
 use super::key::EscapedKey;
 use super::options::Endpoint;
 use weir_common::throttle::Throttle;

@@ -12,7 +12,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::{sleep, timeout};
 
-use super::connection::{Connection, NamedMaster, Sentinel, Target};
+use super::connection::Connection;
+use super::connection::target::{NamedMaster, Sentinel, Target};
 use super::options::{Endpoint, Topology};
 use super::store::RedisStore;
 
@@ -31,9 +32,8 @@ impl RedisStore {
         let access = &self.shared.options.sentinel_access;
         let mut sentinels: Vec<Sentinel> = sentinels.iter().cloned().map(Sentinel::new).collect();
         loop {
-            let asked = sentinels
-                .iter_mut()
-                .map(|sentinel| timeout(MAX_WAIT, sentinel.ask(access, master)));
+            let asked = sentinels.iter_mut();
+            let asked = asked.map(|sentinel| timeout(MAX_WAIT, sentinel.ask(access, master)));
             let named = join_all(asked).await.into_iter().flatten().flatten().flatten();
             self.move_to_master(&named.collect::<Vec<_>>()).await;
             sleep(INTERVAL).await;

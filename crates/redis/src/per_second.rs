@@ -33,6 +33,7 @@ impl RedisStore {
     }
 
     pub(super) async fn charge_both(&self, second: &RedisStore, batch: Batch<'_>) -> Answers {
+        let is_second = |charge: &Charge<'_>| charge.plan.per_second();
         let seconds = batch.charges.iter().filter(|charge| is_second(charge)).count();
         if seconds == 0 {
             return self.start_here(batch).await;
@@ -48,8 +49,4 @@ impl RedisStore {
             tokio::join!(self.start_here(main_part), second.start_here(second_part));
         batch.merge(is_second, of_second, of_main)
     }
-}
-
-fn is_second(charge: &Charge<'_>) -> bool {
-    charge.plan.per_second()
 }

@@ -36,10 +36,8 @@ fn hash_key(options: &Options) -> String {
     format!("{}{{top}}", options.prefix)
 }
 
-impl RedisStore {
-    fn texts_slot(&self) -> u16 {
-        key::slot(hash_key(&self.shared.options).as_bytes())
-    }
+fn texts_slot(options: &Options) -> u16 {
+    key::slot(hash_key(options).as_bytes())
 }
 
 /// Errors of a server that may accept the command later. Redis 6 wraps them in errors of the script.
@@ -100,7 +98,7 @@ async fn read_texts(
 
 impl ReplicaTexts for RedisStore {
     fn tried(&self) -> BoxFuture<'_, ()> {
-        self.server_tried(self.texts_slot()).boxed()
+        self.server_tried(texts_slot(&self.shared.options)).boxed()
     }
 
     fn publish<'a>(
@@ -115,7 +113,7 @@ impl ReplicaTexts for RedisStore {
             command.arg(&self.replica_id).arg(self.script_time());
             command.arg(TEXT_KEPT_FOR.as_millis() as u64).arg(secret).arg(text);
             let ask = |mut link| async move { command.query_async(&mut link).await };
-            let asked = self.ask_server(self.texts_slot(), TIMEOUT, ask).await?;
+            let asked = self.ask_server(texts_slot(&self.shared.options), TIMEOUT, ask).await?;
             asked.map_err(|error| text_error(&error))
         }
         .boxed()
@@ -125,7 +123,7 @@ impl ReplicaTexts for RedisStore {
         async move {
             let hash = hash_key(&self.shared.options);
             let ask = |link| read_texts(link, hash, &self.replica_id);
-            let asked = self.ask_server(self.texts_slot(), TIMEOUT, ask).await?;
+            let asked = self.ask_server(texts_slot(&self.shared.options), TIMEOUT, ask).await?;
             asked.map_err(|error| text_error(&error))
         }
         .boxed()

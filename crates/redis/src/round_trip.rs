@@ -10,11 +10,13 @@ use redis::{Pipeline, RedisError, ServerError, ServerErrorKind, Value};
 use smallvec::SmallVec;
 
 use self::spans::{TripInfo, TripSpans};
-use super::batch::{BatchContext, CommandBatch, OpenWindows, PendingCharge, fail_all};
+use super::batch::CommandBatch;
+use super::batch::increments::OpenWindows;
+use super::batch::script_call::{BatchContext, ScriptCall};
 use super::connection::link::{Link, parse_time};
 use super::context::RedisContext;
-use super::options::Clock;
-use super::options::Endpoint;
+use super::options::{Clock, Endpoint};
+use super::pending_charge::{PendingCharge, fail_all};
 use super::refusal::{refuses_all, store_error, words};
 use super::reply::Reply;
 use super::script::Scripts;
@@ -116,12 +118,12 @@ impl Session {
                 if let Some(spans) = spans {
                     spans.fail(error.code().unwrap_or("disconnected"));
                 }
-                for increment in &batch.increments {
-                    increment.fail(StoreError::Unavailable);
-                }
-                for call in batch.calls.drain(..) {
-                    fail_all(call.into_charges(), StoreError::Unavailable);
-                }
+                batch
+                    .increments
+                    .iter()
+                    .for_each(|increment| increment.fail(StoreError::Unavailable));
+                let charges = batch.calls.drain(..).flat_map(ScriptCall::into_charges);
+                fail_all(charges, StoreError::Unavailable);
                 return Err(error);
             }
         };

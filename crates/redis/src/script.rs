@@ -9,7 +9,9 @@
 
 use std::collections::HashMap;
 
-use super::codec::{COUNTERS, RESERVATIONS, modules};
+use super::codec::counter::COUNTERS;
+use super::codec::modules;
+use super::codec::reservation::RESERVATIONS;
 
 const COUNTER: &str = include_str!("lua/counter.lua");
 const LONE_GCRA: &str = include_str!("lua/lone_gcra.lua");

@@ -5,15 +5,16 @@ use std::time::Duration;
 use redis::Value;
 
 use super::admin::eval;
-use super::batch::{StoredKey, holds_key, record_key, reset_key};
 use super::connection::link::parse_time;
+use super::key::{holds_key, record_key, reset_key};
+use super::pending_charge::StoredKey;
 use super::round_trip::CALLER_CLOCK_SLACK_MS;
 use super::script::{READ, RESET};
 use super::store::RedisStore;
-use crate::codec::{PlanCodec, read_record};
+use crate::codec::PlanCodec;
+use crate::codec::reservation::read_record;
 use weir_limit::{KeyState, Micros, Plan, Reservation, SECOND, State};
-use weir_store::StoreError;
-use weir_store::{StateKey, States};
+use weir_store::{StateKey, States, StoreError};
 
 /// The milliseconds after which all that is reserved now has lapsed, by whichever clock.
 const RESERVED_MS: u64 =

@@ -9,14 +9,15 @@ use std::sync::{Arc, OnceLock};
 use futures_util::FutureExt;
 use tokio::time::Instant;
 
-use super::admin::AdminConnections;
-use super::batch::{ChargeOp, Group, PendingCharge, StoredKey};
+use super::admin::connections::AdminConnections;
 use super::cluster::Cluster;
-use super::connection::{self, Connection, Target};
+use super::connection::target::Target;
+use super::connection::{Connection, driver};
 use super::context::{RedisContext, RedisCounts};
 use super::deadlines::Deadlines;
 use super::key;
 use super::options::{Options, Topology};
+use super::pending_charge::{ChargeOp, Group, PendingCharge, StoredKey};
 use super::reply::{AllAnswers, Reply};
 use weir_common::threads;
 use weir_limit::Op;
@@ -52,7 +53,7 @@ impl RedisStore {
         let connections = threads.clone().map(|_| OnceLock::new()).collect();
         let deadlines = threads.map(|_| OnceLock::new()).collect();
         let shared = Arc::new(RedisContext::new(options));
-        let (next_group, admin) = (AtomicU32::new(1), AdminConnections::new());
+        let (next_group, admin) = (AtomicU32::new(1), AdminConnections::new(shared.clone()));
         let replica_id = key::random_hex();
         let per_second = None;
         RedisStore { shared, connections, deadlines, next_group, admin, replica_id, per_second }
@@ -234,7 +235,7 @@ impl ThreadConnections {
                 return ThreadConnections::Cluster(Cluster::start(seeds.clone(), shared));
             }
         };
-        ThreadConnections::Single(connection::start(target, shared, None))
+        ThreadConnections::Single(driver::start(target, shared, None))
     }
 
     fn has_answered(&self) -> bool {

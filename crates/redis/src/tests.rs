@@ -35,13 +35,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use self::servers::{Server, until};
-use super::connection::{Target, examine, handshake};
+use super::connection::target::Target;
+use super::connection::{examine, handshake};
 use super::context::RedisContext;
 use super::{Clock, Endpoint, Login, Options, PasswordFile, RedisStore, Tls, Topology, key};
 use weir_common::clock::{ManualClock, SystemClock};
 use weir_limit::{Decision, Limit, Micros, Op, Plan, SECOND, Unit};
-use weir_store::conformance::{DAWN, charge, plan, take};
-use weir_store::{Answer, Answers, Batch, Charge, Entry, Key, Role, Store, StoreError};
+use weir_store::conformance::{DAWN, charge, plan, take, try_read};
+use weir_store::{Answer, Answers, Batch, Charge, Entry, Key, Role, States, Store, StoreError};
 
 /// Returns a store on a clock that the test sets.
 fn manual(topology: Topology, clock: &Arc<ManualClock>) -> RedisStore {

@@ -17,10 +17,6 @@ pub mod recording;
 pub mod shared;
 mod states;
 
-// The model of the suite names this package as the tests of others do, which include it.
-#[cfg(test)]
-extern crate self as weir_store;
-
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;

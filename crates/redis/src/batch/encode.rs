@@ -1,8 +1,9 @@
 //! Entries of the scripts, in the packed formats of [`codec`](crate::codec).
 
-use super::{ChargeOp, PendingCharge, add_one, short};
+use crate::codec::counter::lone_window;
+use crate::codec::format::put;
 use crate::codec::numbers::{counter_op, op};
-use crate::codec::{PlanCodec, put};
+use crate::pending_charge::{ChargeOp, PendingCharge};
 use weir_limit::{Limit, Op, ReservationOp, Reserve, Undo, UpTo};
 
 /// Writes the hits of an operation, and that it is made once.
@@ -66,7 +67,7 @@ pub(super) fn write_run(charge: &PendingCharge, out: &mut Vec<u8>) {
 
 /// Returns the operation of an entry of counter.lua; none if charge.lua has to charge it.
 pub(super) fn counter_op(charge: &PendingCharge) -> Option<u8> {
-    let (limit, _) = PlanCodec(&charge.plan).counter()?;
+    let (limit, _) = lone_window(&charge.plan)?;
     match charge.op {
         ChargeOp::Op(Op::Take(0)) => Some(counter_op::LOOK),
         ChargeOp::Op(Op::Take(_)) if limit.charge_denied => Some(counter_op::TAKE),
@@ -101,10 +102,10 @@ pub(super) fn merge_counters(
     charge: &PendingCharge,
     body: &mut [u8],
 ) -> bool {
-    let Some((limit, window)) = PlanCodec(&charge.plan).counter() else { return false };
+    let Some((limit, window)) = lone_window(&charge.plan) else { return false };
     let (Some(first), Some(last)) = (charges.first(), charges.last()) else { return false };
     let same = |(other, _): (&Limit, _)| other.charge_denied == limit.charge_denied;
-    if !PlanCodec(&first.plan).counter().is_some_and(same) {
+    if !lone_window(&first.plan).is_some_and(same) {
         return false;
     }
     let Some(op) = counter_op(first) else { return false };
@@ -123,4 +124,14 @@ pub(super) fn merge_counters(
         }
         _ => false,
     }
+}
+
+/// Reads the first four bytes.
+fn short(bytes: &[u8]) -> u32 {
+    bytes.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+pub(super) fn add_one(bytes: &mut [u8]) {
+    let more = short(bytes) + 1;
+    bytes.copy_from_slice(&more.to_le_bytes());
 }

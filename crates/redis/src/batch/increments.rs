@@ -30,8 +30,10 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use smallvec::{SmallVec, smallvec};
 use tokio::time::Instant;
 
-use super::{ChargeOp, PendingCharge, fail_all};
-use crate::codec::{PlanCodec, counter_number, is_overfull, windows_ahead};
+use crate::codec::counter::{
+    counter_number, is_overfull, lone_window, read_counter, windows_ahead,
+};
+use crate::pending_charge::{ChargeOp, PendingCharge, fail_all};
 use crate::reply::Reply;
 use weir_limit::Micros;
 use weir_store::StoreError;
@@ -183,7 +185,7 @@ impl Increment {
         open_windows: &mut OpenWindows,
     ) -> (SmallVec<[PendingCharge; 1]>, Option<StoreError>) {
         let Some(first) = self.charges.first() else { return (SmallVec::new(), None) };
-        let period = PlanCodec(&first.plan).counter().map_or(1, |(_, window)| window.period);
+        let period = lone_window(&first.plan).map_or(1, |(_, window)| window.period);
         let before = new.checked_sub(self.hits.into()).and_then(counter_number);
         let (Some(number), Some(after)) = (before, counter_number(new)) else {
             open_windows.remove(self.hash);
@@ -193,7 +195,7 @@ impl Increment {
         };
         let ahead = windows_ahead(number, period, now);
         if let Some(ahead @ 0..) = ahead
-            && let Some(mut state) = PlanCodec(&first.plan).read_counter(number, now)
+            && let Some(mut state) = read_counter(&first.plan, number, now)
         {
             let mut left = SmallVec::new();
             if ahead > 1 || is_overfull(after) {
@@ -221,8 +223,7 @@ impl Increment {
 pub(super) fn increment_hits(charge: &PendingCharge) -> Option<u32> {
     let hits = charge.op.takes()?;
     let plain = charge.group.is_none() && !charge.alone && !charge.asking;
-    let counts_all =
-        PlanCodec(&charge.plan).counter().is_some_and(|(limit, _)| limit.charge_denied);
+    let counts_all = lone_window(&charge.plan).is_some_and(|(limit, _)| limit.charge_denied);
     u32::try_from(hits).ok().filter(|&hits| plain && counts_all && hits <= MAX_HITS)
 }
 

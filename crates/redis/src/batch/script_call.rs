@@ -5,11 +5,15 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::encode::{counter_op, merge_counters, write_counter, write_run, write_times};
+use super::encode::{add_one, counter_op, merge_counters, write_counter, write_run, write_times};
 use super::increments::{OpenWindows, increment_hits};
-use super::{Decided, Group, PendingCharge, add_one, fail_all, holds_key};
-use crate::codec::numbers::{QUOTA_PASSES, TOGETHER, role};
-use crate::codec::{PlanCodec, Reader, counter_failure, failure, put, read_reservation};
+use crate::codec::PlanCodec;
+use crate::codec::counter::{counter_failure, lone_window, read_counter};
+use crate::codec::format::{Reader, put};
+use crate::codec::numbers::{QUOTA_PASSES, TOGETHER, failure, role};
+use crate::codec::reservation::read_reservation;
+use crate::key::holds_key;
+use crate::pending_charge::{Decided, Group, PendingCharge, fail_all};
 use crate::refusal::store_error;
 use crate::script::ScriptKind;
 use weir_limit::{Micros, Plan, Reservation, State};
@@ -65,7 +69,7 @@ impl KeyCharges {
 
     /// Returns the end of the window in which the next hits of this key may go without a script.
     fn open_until(&self, now: Micros) -> Option<Micros> {
-        let (_, window) = PlanCodec(&self.charges[0].plan).counter()?;
+        let (_, window) = lone_window(&self.charges[0].plan)?;
         let takes =
             self.charges.iter().any(|charge| increment_hits(charge).is_some_and(|hits| hits > 0));
         takes.then(|| now - now % window.period + window.period)
@@ -83,7 +87,7 @@ impl ScriptCall {
         let mut runs = 0;
         match self.kind {
             ScriptKind::Counter => {
-                let window = PlanCodec(&charge.plan).counter().map(|(_, window)| window);
+                let window = lone_window(&charge.plan).map(|(_, window)| window);
                 if let Some((window, op)) = window.zip(counter_op(&charge)) {
                     put(&mut self.body, window.period);
                     self.body.push(op);
@@ -314,7 +318,7 @@ fn read(
             if let Some(failure) = counter_failure(number) {
                 return Err(failure);
             }
-            PlanCodec(&charge.plan).read_counter(number, now)
+            read_counter(&charge.plan, number, now)
         }
         ScriptKind::Gcra | ScriptKind::Windows | ScriptKind::Charge(_) | ScriptKind::Reserve(_) => {
             let len = reader.short().ok_or(StoreError::Corrupt)?;

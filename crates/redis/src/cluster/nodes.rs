@@ -23,7 +23,7 @@ pub(super) struct Nodes {
     all: HashSet<Endpoint>,
     ports: HashSet<u16>,
     /// Masters that have not failed.
-    masters: HashSet<Endpoint>,
+    pub masters: HashSet<Endpoint>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,10 +58,6 @@ impl Nodes {
         }
     }
 
-    pub fn include_master(&self, endpoint: &Endpoint) -> bool {
-        self.masters.contains(endpoint)
-    }
-
     fn add(&mut self, endpoint: Endpoint) {
         if let Endpoint::Tcp(_, port) = endpoint {
             self.ports.insert(port);
@@ -80,12 +76,8 @@ impl Nodes {
                 continue;
             }
             let mut parts = address.split(',');
-            let Some((ip, port)) = parts
-                .next()
-                .and_then(|address| address.split('@').next().unwrap_or(address).rsplit_once(':'))
-            else {
-                continue;
-            };
+            let address = parts.next().unwrap_or_default().split('@').next().unwrap_or_default();
+            let Some((ip, port)) = address.rsplit_once(':') else { continue };
             let Ok(port) = port.parse() else { continue };
             let hostname = parts.next().filter(|part| !part.contains('='));
             let hosts = [Some(ip), hostname].into_iter().flatten().filter(|host| !host.is_empty());
@@ -211,10 +203,10 @@ mod tests {
         }
         let masters = [("10.0.0.1", 1), ("10.0.0.2", 2), ("asked", 5), ("10.0.0.8", 8)];
         for (host, port) in masters {
-            assert!(nodes.include_master(&tcp(host, port)), "{host}");
+            assert!(nodes.masters.contains(&tcp(host, port)), "{host}");
         }
         for (host, port) in [("10.0.0.3", 3), ("::1", 4)] {
-            assert!(!nodes.include_master(&tcp(host, port)), "{host}");
+            assert!(!nodes.masters.contains(&tcp(host, port)), "{host}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Bucketed windows. Their rings come after the numbers of all limits.
 
-use super::{Codec, LuaModule, Reader, put_all};
+use super::format::{Codec, LuaModule, Reader, put_all};
 use weir_limit::algorithms::bucketed_window::State;
 use weir_limit::{BucketedWindow, LimitState, Micros};
 

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
+use super::format::{Codec, LuaModule, Reader, put_all};
 use super::numbers::LAYOUT;
-use super::{Codec, LuaModule, Reader, put_all};
 use weir_limit::algorithms::concurrency::{Hold, State};
 use weir_limit::{Concurrency, LimitState, Micros};
 

@@ -1,17 +1,18 @@
 //! Counters: the state of a plan that is one fixed window aligned to the epoch is one number, as the packed formats of
 //! [`codec`](super) have it.
 
-use super::{LuaModule, PlanCodec, numbers};
+use super::format::{FIXED_WINDOW, LuaModule};
+use super::numbers;
 use weir_limit::algorithms::fixed_window;
 use weir_limit::hit_log::HitLog;
-use weir_limit::{Algorithm, FixedWindow, Limit, LimitState, Micros, State};
+use weir_limit::{Algorithm, FixedWindow, Limit, LimitState, Micros, Plan, State};
 use weir_store::StoreError;
 
 pub(super) const MODULE: LuaModule =
     LuaModule { borrows: true, ..LuaModule::new(10, include_str!("../lua/lone_window.lua")) };
 
 /// The bits of the modules that charge a counter beside other keys.
-pub(crate) const MODULE_BITS: u16 = 1 << MODULE.number | 1 << super::FIXED_WINDOW;
+pub(crate) const COUNTERS: u16 = 1 << MODULE.number | 1 << FIXED_WINDOW;
 
 pub(super) const WINDOWS: u64 = (1 << 20) - 2;
 
@@ -50,25 +51,23 @@ pub(crate) fn counter_number(number: i64) -> Option<u64> {
     u64::try_from(number).ok().filter(|&number| number < STATES)
 }
 
-impl<'p> PlanCodec<'p> {
-    /// Returns the window if the plan is one fixed window aligned to the epoch: its state is one number.
-    pub(crate) fn counter(self) -> Option<(&'p Limit, &'p FixedWindow)> {
-        let [limit] = self.0.limits() else { return None };
-        let Algorithm::FixedWindow(window) = &limit.algorithm else { return None };
-        window.calendar.is_none().then_some((limit, window))
-    }
+/// Returns the window if the plan is one fixed window aligned to the epoch: its state is one number.
+pub(crate) fn lone_window(plan: &Plan) -> Option<(&Limit, &FixedWindow)> {
+    let [limit] = plan.limits() else { return None };
+    let Algorithm::FixedWindow(window) = &limit.algorithm else { return None };
+    window.calendar.is_none().then_some((limit, window))
+}
 
-    /// Returns the state of a counter at `now`; `None` if it is not a counter.
-    pub(crate) fn read_counter(self, number: u64, now: Micros) -> Option<State> {
-        let (_, window) = self.counter()?;
-        let state = match windows_ahead(number, window.period, now) {
-            None => fixed_window::State::default(),
-            Some(ahead) => {
-                let index = (now / window.period).checked_add_signed(ahead)?;
-                let count = u32::try_from(number % COUNTS).unwrap_or(u32::MAX);
-                fixed_window::State { window: index * window.period, count }
-            }
-        };
-        Some(State::new(Box::new([LimitState::FixedWindow(state)]), HitLog::default()))
-    }
+/// Returns the state of a counter at `now`; `None` if it is not a counter.
+pub(crate) fn read_counter(plan: &Plan, number: u64, now: Micros) -> Option<State> {
+    let (_, window) = lone_window(plan)?;
+    let state = match windows_ahead(number, window.period, now) {
+        None => fixed_window::State::default(),
+        Some(ahead) => {
+            let index = (now / window.period).checked_add_signed(ahead)?;
+            let count = u32::try_from(number % COUNTS).unwrap_or(u32::MAX);
+            fixed_window::State { window: index * window.period, count }
+        }
+    };
+    Some(State::new(Box::new([LimitState::FixedWindow(state)]), HitLog::default()))
 }

@@ -1,6 +1,7 @@
 //! Fixed windows: those aligned to the epoch, and those that follow the calendar.
 
-use super::{Codec, LuaModule, Reader, counter, put_all};
+use super::counter;
+use super::format::{Codec, FIXED_WINDOW, LuaModule, Reader, put_all};
 use weir_limit::algorithms::fixed_window::State;
 use weir_limit::{FixedWindow, LimitState, Micros};
 
@@ -9,7 +10,7 @@ const CALENDAR_MODULE: LuaModule =
 
 impl Codec for FixedWindow {
     const MODULE: &'static LuaModule =
-        &LuaModule::new(super::FIXED_WINDOW, include_str!("../lua/fixed_window.lua"));
+        &LuaModule::new(FIXED_WINDOW, include_str!("../lua/fixed_window.lua"));
     const MODULES: &'static [&'static LuaModule] =
         &[Self::MODULE, &CALENDAR_MODULE, &counter::MODULE];
 

@@ -1,6 +1,6 @@
 //! GCRA.
 
-use super::{Codec, LuaModule, Reader, put_all};
+use super::format::{Codec, LuaModule, Reader, put_all};
 use weir_limit::algorithms::gcra::State;
 use weir_limit::{Gcra, LimitState, Micros};
 

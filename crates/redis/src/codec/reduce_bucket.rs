@@ -1,6 +1,6 @@
 //! The bucket of `RL.REDUCE`.
 
-use super::{Codec, LuaModule, Reader, put_all};
+use super::format::{Codec, LuaModule, Reader, put_all};
 use weir_limit::algorithms::reduce_bucket::State;
 use weir_limit::{LimitState, Micros, ReduceBucket};
 

@@ -1,7 +1,7 @@
 //! What ids have reserved, each under a key of its own.
 
+use super::format::{LuaModule, Reader};
 use super::numbers::LAYOUT;
-use super::{LuaModule, Reader};
 use weir_limit::{Reservation, SECOND};
 
 pub(super) const MODULE: LuaModule = LuaModule::new(
@@ -9,7 +9,7 @@ pub(super) const MODULE: LuaModule = LuaModule::new(
     concat!(include_str!("../lua/records.lua"), include_str!("../lua/reservations.lua")),
 );
 
-pub(crate) const MODULE_BIT: u16 = 1 << MODULE.number;
+pub(crate) const RESERVATIONS: u16 = 1 << MODULE.number;
 
 /// Reads what an id has reserved from a reply: the length of the record, and the record. `None` if it is invalid.
 pub(crate) fn read_reservation(reply: &mut Reader<'_>) -> Option<Option<Reservation>> {

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Codec, LuaModule, Reader, put_all};
+use super::format::{Codec, LuaModule, Reader, put_all};
 use weir_limit::hit_log::{HitLog, LimitSummary, LogSummary};
 use weir_limit::{Algorithm, Limit, LimitState, Micros, SlidingLog};
 

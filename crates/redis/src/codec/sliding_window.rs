@@ -1,6 +1,6 @@
 //! Sliding windows of two counters.
 
-use super::{Codec, LuaModule, Reader, put_all};
+use super::format::{Codec, LuaModule, Reader, put_all};
 use weir_limit::algorithms::sliding_window::State;
 use weir_limit::{LimitState, Micros, SlidingWindow};
 

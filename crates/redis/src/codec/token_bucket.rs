@@ -1,6 +1,6 @@
 //! Token buckets.
 
-use super::{Codec, LuaModule, Reader, put_all};
+use super::format::{Codec, LuaModule, Reader, put_all};
 use weir_limit::algorithms::token_bucket::State;
 use weir_limit::{LimitState, Micros, TokenBucket};
 

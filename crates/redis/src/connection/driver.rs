@@ -36,10 +36,12 @@ use super::error::ConnectError;
 use super::handshake::ends_session;
 use super::link::{Link, Probe, ProbeBackoff, STALL_TIMEOUT, Timed, watch};
 use super::target::Target;
-use crate::batch::{CommandBatch, Increment, PendingCharge, fail_all};
+use crate::batch::CommandBatch;
+use crate::batch::increments::Increment;
 use crate::context::RedisContext;
-use crate::log::ConnectionLog;
+use crate::log::server::ConnectionLog;
 use crate::options::Endpoint;
+use crate::pending_charge::{PendingCharge, fail_all};
 use crate::refusal::store_error;
 use crate::round_trip::{Redirect, Session};
 use weir_store::StoreError;
@@ -93,7 +95,18 @@ struct Driver {
     repairs: Vec<PendingCharge>,
 }
 
-pub(super) async fn run(connection: Arc<Connection>, events: Option<ClusterEvents>) {
+/// Starts a connection on the current runtime; it ends when it is closed. One to a node of a cluster has `events`.
+pub(crate) fn start(
+    target: Target,
+    shared: Arc<RedisContext>,
+    events: Option<ClusterEvents>,
+) -> Arc<Connection> {
+    let connection = Arc::new(Connection::new(target, shared));
+    tokio::spawn(run(connection.clone(), events));
+    connection
+}
+
+async fn run(connection: Arc<Connection>, events: Option<ClusterEvents>) {
     let (probe, backoff) = (Probe::new(&connection.shared), ProbeBackoff::new());
     let log = connection.shared.log.connection(&connection.target);
     let mut driver = Driver { connection, events, probe, backoff, log, repairs: Vec::new() };
@@ -110,7 +123,7 @@ pub(super) async fn run(connection: Arc<Connection>, events: Option<ClusterEvent
             State::Closed => break,
         };
     }
-    driver.connection.set_endpoint(None);
+    *driver.connection.endpoint.lock() = None;
     driver.connection.set_down(StoreError::Unavailable);
 }
 
@@ -124,7 +137,7 @@ impl Driver {
     }
 
     async fn connect(&mut self) -> State {
-        if self.connection.is_closed() {
+        if self.connection.closed.load(Ordering::Relaxed) {
             return State::Closed;
         }
         let connected = {
@@ -145,7 +158,8 @@ impl Driver {
 
     /// Connects to the server to move to; without one, or if that fails, to the target.
     async fn connect_to_next(&self) -> Result<(Link, Endpoint), ConnectError> {
-        if let Some(next) = self.connection.take_next()
+        let next = self.connection.next.lock().take();
+        if let Some(next) = next
             && let Ok(connected) = Target::Server(next).connect(self.shared()).await
         {
             return Ok(connected);
@@ -155,7 +169,7 @@ impl Driver {
 
     fn connected(&mut self, link: Link, endpoint: Endpoint) -> State {
         self.log.up();
-        self.connection.set_endpoint(Some(endpoint.clone()));
+        *self.connection.endpoint.lock() = Some(endpoint.clone());
         self.connection.set_up();
         self.connection.push(self.repairs.drain(..));
         State::Ready(Session::new(link, endpoint))
@@ -172,8 +186,8 @@ impl Driver {
     async fn serve(&mut self, mut session: Session) -> State {
         loop {
             let step = match timeout(IDLE_CHECK_INTERVAL, self.connection.wake.notified()).await {
-                Ok(()) if self.connection.is_to_move() => {
-                    self.connection.set_endpoint(None);
+                Ok(()) if self.connection.next.lock().is_some() => {
+                    *self.connection.endpoint.lock() = None;
                     // Also for charges, which wait.
                     self.connection.wake.notify_one();
                     return State::Connecting;
@@ -203,7 +217,7 @@ impl Driver {
     }
 
     async fn send_pending(&mut self, session: &mut Session) -> Result<(), NotReady> {
-        if self.connection.is_closed() {
+        if self.connection.closed.load(Ordering::Relaxed) {
             return Err(NotReady::Disconnected(Disconnect::Closed));
         }
         // Tasks that are ready to charge now share the round trip.
@@ -307,7 +321,7 @@ impl Driver {
                 Timed::Stalled => return self.disconnected(&session, Disconnect::Stalled),
             }
             backoff.wait().await;
-            if self.connection.is_closed() {
+            if self.connection.closed.load(Ordering::Relaxed) {
                 return State::Closed;
             }
         }
@@ -318,7 +332,7 @@ impl Driver {
 
     /// Leaves Ready or Probing.
     fn disconnected(&mut self, session: &Session, why: Disconnect) -> State {
-        self.connection.set_endpoint(None);
+        *self.connection.endpoint.lock() = None;
         let (error, why) = match why {
             Disconnect::Closed => return State::Closed,
             Disconnect::Stalled => {

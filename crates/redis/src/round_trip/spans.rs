@@ -21,16 +21,12 @@ pub(super) struct TripInfo<'a> {
 }
 
 impl TripInfo<'_> {
-    fn operation(&self) -> Cow<'static, str> {
-        match (self.command, self.commands) {
+    fn start(&self, parent: &Span) -> Span {
+        let operation: Cow<'_, str> = match (self.command, self.commands) {
             (Some(command), ..=1) => command.into(),
             (Some(command), _) => format!("PIPELINE {command}").into(),
             (None, _) => "PIPELINE".into(),
-        }
-    }
-
-    fn start(&self, parent: &Span) -> Span {
-        let operation = self.operation();
+        };
         let (address, port) = match self.server {
             Endpoint::Tcp(host, port) => (Cow::Borrowed(host.as_str()), Some(i64::from(*port))),
             Endpoint::Unix(path) => (path.to_string_lossy(), None),

@@ -13,10 +13,9 @@ use std::task::Poll;
 use proptest::prelude::*;
 
 use self::plans::{PLANS, plans};
+use super::{Charge, Key, Role, States, Store, charge, try_read};
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{Decision, Micros, Op, Plan, SECOND, State, Undo, UpTo};
-use weir_store::conformance::{charge, try_read};
-use weir_store::{Charge, Key, Role, States, Store};
 
 /// Time passes, then a batch is charged.
 #[derive(Clone, Debug)]

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 pub use self::model::{Model, Schedule, schedules};
+use super::{Charge, Key, Role, Store, charge};
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{Op, Plan};
-use weir_store::conformance::charge;
-use weir_store::{Charge, Key, Role, Store};
 
 #[path = "../../../../tests/support/reduce.rs"]
 mod model;

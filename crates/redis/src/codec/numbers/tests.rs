@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::codec::{FIXED_WINDOW, counter, modules, reservation};
+use crate::codec::format::FIXED_WINDOW;
+use crate::codec::{counter, modules, reservation};
 
 /// The scripts that are not of one algorithm.
 const SCRIPTS: [(&str, &str); 7] = [
