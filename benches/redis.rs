@@ -21,7 +21,7 @@ use weir_limit::{
     Algorithm, Calendar, FixedWindow, Gcra, Limit, Op, Plan, SECOND, SlidingLog, SlidingWindow,
     Unit,
 };
-use weir_store::redis::{Access, Clock, Endpoint, Login, Options, RedisStore, Topology};
+use weir_redis::{Access, Clock, Endpoint, Login, Options, RedisStore, Topology};
 use weir_store::{Answers, Batch, Charge, Key, Role, Store};
 
 /// Returns the CPU time of the main thread of a process, in nanoseconds.

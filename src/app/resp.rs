@@ -15,8 +15,8 @@ use crate::settings::Settings;
 use weir_common::error::SetupError;
 use weir_common::threads;
 use weir_limiter::Limiter;
+use weir_redis::Clock;
 use weir_store::Operations;
-use weir_store::redis::Clock;
 
 /// How long a client whose host is gone keeps its connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(300);

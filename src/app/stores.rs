@@ -10,11 +10,11 @@ use crate::settings::Settings;
 use weir_common::clock::{BootClock, SystemClock};
 use weir_common::error::SetupError;
 use weir_common::threads::Failures;
+use weir_redis::{RedisStore, Topology};
 use weir_store::disk::{DiskStore, OpenError};
 use weir_store::guard::{Guard, GuardOptions};
 use weir_store::local::{Local, LocalOptions};
 use weir_store::memory::MemoryStore;
-use weir_store::redis::{RedisStore, Topology};
 
 /// Denials kept at a time, about 100 bytes each.
 const MAX_DENIALS: usize = 64 * 1024;

@@ -225,9 +225,7 @@ impl Settings {
 
     /// Returns how to count in Redis, and how to count limits per second if they have a Redis of
     /// their own.
-    pub fn redis_options(
-        &self,
-    ) -> Option<(weir_store::redis::Options, Option<weir_store::redis::Options>)> {
+    pub fn redis_options(&self) -> Option<(weir_redis::Options, Option<weir_redis::Options>)> {
         // Its errors were reported by `load`.
         (*self.store.kind == StoreKind::Redis).then(|| redis::read(self, &mut Vec::new()))
     }

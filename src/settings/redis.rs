@@ -16,7 +16,7 @@ use super::table::{
 use crate::rls::service::caller_deadline_below;
 use url::Url;
 use weir_common::clock::WallClock;
-use weir_store::redis::{Access, Endpoint, Login, Options, PasswordFile, Topology};
+use weir_redis::{Access, Endpoint, Login, Options, PasswordFile, Topology};
 
 #[derive(Clone, Copy, Debug)]
 struct Server<'a> {

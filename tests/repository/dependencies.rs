@@ -207,10 +207,11 @@ fn there_is_one_crypto_provider() {
 /// A service that uses the limiter builds no server, no command line and no exporter.
 #[test]
 fn the_limiter_is_a_library() {
-    for (package, features) in [("weir-limiter", ""), ("weir-store", "redis")] {
+    for (package, features) in [("weir-limiter", ""), ("weir-library", "redis")] {
         let output = Command::new(env!("CARGO"))
             .args(["tree", "--locked", "--package", package, "--edges", "normal"])
-            .args(["--features", features, "--prefix", "none", "--format", "{lib}"])
+            .args(["--no-default-features", "--features", features])
+            .args(["--prefix", "none", "--format", "{lib}"])
             .current_dir(root())
             .output()
             .unwrap();

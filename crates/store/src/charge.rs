@@ -73,7 +73,7 @@ pub struct Batch<'a> {
 
 impl<'a> Charge<'a> {
     /// Returns the role in which a failure of this charge denies a batch charged together; none if it does not.
-    pub(crate) fn denial_where_failed(&self, on_failure: Option<OnStoreFailure>) -> Option<Role> {
+    pub fn denial_where_failed(&self, on_failure: Option<OnStoreFailure>) -> Option<Role> {
         match on_failure.unwrap_or(OnStoreFailure::Error) {
             // The whole request fails.
             OnStoreFailure::Error => Some(Role::Enforced),
@@ -118,12 +118,12 @@ impl<'a> Charge<'a> {
 }
 
 /// Returns the hits that a decision has reserved; none if it is no reservation.
-pub(crate) fn reserved(decision: &Decision) -> Option<u32> {
+pub fn reserved(decision: &Decision) -> Option<u32> {
     (decision.reservation == ReservationResult::Reserved).then_some(decision.granted)
 }
 
 /// Returns the hits of a take, 0 for a look; none for any other operation.
-pub(crate) fn plain_hits(op: Op) -> Option<u64> {
+pub fn plain_hits(op: Op) -> Option<u64> {
     match op {
         Op::Take(hits) => Some(hits),
         Op::UpTo(_) | Op::Add { .. } | Op::Refund(_) | Op::Undo(_) | Op::Reservation(_) => None,
@@ -132,7 +132,7 @@ pub(crate) fn plain_hits(op: Op) -> Option<u64> {
 
 /// The denials of charges that are made all or none.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Denials {
+pub struct Denials {
     enforced: bool,
     quotas: usize,
     quotas_denied: usize,
@@ -169,7 +169,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Puts the answers to two parts of the batch in its order: the charges where `is_first` is true, and the others.
-    pub(crate) fn merge(
+    pub fn merge(
         &self,
         is_first: impl Fn(&Charge<'a>) -> bool,
         first: Answers,

@@ -47,7 +47,7 @@ mod charges;
 pub mod fakes;
 pub mod holds;
 #[cfg(test)]
-pub(crate) mod model;
+pub mod model;
 pub mod operations;
 pub mod records;
 #[cfg(test)]
@@ -65,6 +65,8 @@ use self::charges::{BUDGET, hourly};
 pub use self::charges::{DAWN, charge, plan, take, try_read, try_reset};
 use crate::charge::{Answers, Batch, Charge, Key, Role};
 use crate::error::StoreError;
+#[cfg(test)]
+use crate::states::States;
 use crate::store::Store;
 use weir_common::clock::{Clock, ManualClock};
 use weir_common::entry::Entry;

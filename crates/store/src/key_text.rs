@@ -18,11 +18,11 @@ const HASH_HEX: usize = 32;
 
 /// Returns the key of `key` and `plan`, for people. `together`: whether its domain has `charge: together`.
 pub fn key_text(prefix: &str, key: &Key<'_>, plan: &Plan, together: bool) -> String {
-    String::from_utf8_lossy(&write(prefix, key, plan, together)).into_owned()
+    String::from_utf8_lossy(&key_bytes(prefix, key, plan, together)).into_owned()
 }
 
 /// Returns the key of `key` and `plan`, as [`key_text`] does, as Redis gets it.
-pub(crate) fn write(prefix: &str, key: &Key<'_>, plan: &Plan, together: bool) -> Box<[u8]> {
+pub fn key_bytes(prefix: &str, key: &Key<'_>, plan: &Plan, together: bool) -> Box<[u8]> {
     let mut text = String::with_capacity(96);
     text.push_str(prefix);
     text.push('{');
@@ -46,8 +46,7 @@ pub(crate) fn write(prefix: &str, key: &Key<'_>, plan: &Plan, together: bool) ->
 }
 
 /// Returns the text of an id as a part of a key, escaped and shortened as names are.
-#[cfg(feature = "redis")]
-pub(crate) fn id_text(id: &str) -> String {
+pub fn id_text(id: &str) -> String {
     let mut text = String::with_capacity(id.len().min(MAX_NAME));
     escape_value(&mut text, id);
     shorten(&mut text, 0);
@@ -118,7 +117,7 @@ mod tests {
     }
 
     fn text_of(domain: &str, entries: &[(&str, &str)], together: bool) -> String {
-        let key = write("weir:", &Key { domain, entries }, &plan(Unit::Minute), together);
+        let key = key_bytes("weir:", &Key { domain, entries }, &plan(Unit::Minute), together);
         String::from_utf8(key.into()).unwrap()
     }
 
@@ -189,7 +188,6 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "redis")]
     #[test]
     fn ids_are_short_and_do_not_collide() {
         assert_eq!(id_text("6f3c-1"), "6f3c-1");

@@ -7,11 +7,11 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use weir_common::clock::SystemClock;
 use weir_limit::{KeyState, Micros, Plan};
+use weir_redis::RedisStore;
 use weir_store::disk::DiskStore;
 use weir_store::guard::Guard;
 use weir_store::local::Local;
 use weir_store::memory::MemoryStore;
-use weir_store::redis::RedisStore;
 use weir_store::{Answers, Batch, Operations, StateKey, States, Store, StoreError};
 
 type Clock = Arc<SystemClock>;

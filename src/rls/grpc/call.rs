@@ -424,9 +424,9 @@ impl CallTimer {
 #[cfg(test)]
 mod tests {
     use weir_common::clock::SystemClock;
+    use weir_redis::RedisStore;
     use weir_store::guard::Guard;
     use weir_store::local::Local;
-    use weir_store::redis::RedisStore;
 
     use super::*;
 

@@ -5,7 +5,7 @@ use super::url::Url;
 use crate::settings::secret;
 use crate::settings::setting::SettingError;
 use crate::settings::table::TopologyKind;
-use weir_store::redis::{Endpoint, Tls};
+use weir_redis::{Endpoint, Tls};
 
 impl Server<'_> {
     /// Reads the URLs, and checks that they are in accord with each other and with the topology.

@@ -2,7 +2,7 @@ use super::super::table::StoreKind;
 use super::super::tests::inputs;
 use super::*;
 use weir_client::tls::{ClientFiles, PemFile};
-use weir_store::redis::Clock;
+use weir_redis::Clock;
 
 fn load(env: &[(&str, &str)]) -> Settings {
     Settings::load(&inputs(env)).unwrap_or_else(|errors| panic!("{errors:#?}"))

@@ -1,7 +1,7 @@
 //! The address of a Redis server, as people write it.
 
 use crate::settings::format::percent_decoded;
-use weir_store::redis::Endpoint;
+use weir_redis::Endpoint;
 
 #[derive(Clone, PartialEq, Eq)]
 pub struct Url {

@@ -7,7 +7,7 @@ use super::tls::ClientFileSettings;
 use crate::settings::format::Secret;
 use crate::settings::group::{choices, group};
 use weir_common::named_enum;
-use weir_store::redis::Clock;
+use weir_redis::Clock;
 
 named_enum! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 
 use super::servers::{Server, until};
 use crate::{Controls, Draft, Options, PutOptions};
-use weir_store::redis::{Endpoint, Options as StoreOptions, RedisStore, Topology};
+use weir_redis::{Endpoint, Options as StoreOptions, RedisStore, Topology};
 
 /// Returns options with long timeouts: test machines may be busy.
 fn store_options(server: &Server) -> StoreOptions {

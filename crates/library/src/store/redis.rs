@@ -52,7 +52,7 @@ pub use weir_client::tls::PemFile;
 /// assert_eq!(options.access.db, 3);
 /// ```
 #[doc(inline)]
-pub use weir_store::redis::Access;
+pub use weir_redis::Access;
 
 /// Whether limits go by the time of Redis or of the program.
 ///
@@ -63,7 +63,7 @@ pub use weir_store::redis::Access;
 /// assert_eq!(Options::new(server).clock, Clock::Server);
 /// ```
 #[doc(inline)]
-pub use weir_store::redis::Clock;
+pub use weir_redis::Clock;
 
 /// The address of a Redis.
 ///
@@ -74,7 +74,7 @@ pub use weir_store::redis::Clock;
 /// assert_eq!(Endpoint::Unix("/run/redis.sock".into()).to_string(), "/run/redis.sock");
 /// ```
 #[doc(inline)]
-pub use weir_store::redis::Endpoint;
+pub use weir_redis::Endpoint;
 
 /// A user of Redis.
 ///
@@ -87,7 +87,7 @@ pub use weir_store::redis::Endpoint;
 /// assert_eq!(format!("{login:?}"), "Login { .. }");
 /// ```
 #[doc(inline)]
-pub use weir_store::redis::Login;
+pub use weir_redis::Login;
 
 /// What a [`RedisStore`] is made with.
 ///
@@ -100,7 +100,7 @@ pub use weir_store::redis::Login;
 /// assert!(options.check().is_ok());
 /// ```
 #[doc(inline)]
-pub use weir_store::redis::Options;
+pub use weir_redis::Options;
 
 /// A password that may change while the program runs.
 ///
@@ -112,7 +112,7 @@ pub use weir_store::redis::Options;
 /// let login = Login { password_file: Some(file), ..Login::default() };
 /// ```
 #[doc(inline)]
-pub use weir_store::redis::PasswordFile;
+pub use weir_redis::PasswordFile;
 
 /// Counters that programs, and every weir with the same rules, share.
 ///
@@ -130,7 +130,7 @@ pub use weir_store::redis::PasswordFile;
 /// # Ok(()) }
 /// ```
 #[doc(inline)]
-pub use weir_store::redis::RedisStore;
+pub use weir_redis::RedisStore;
 
 /// TLS to Redis.
 ///
@@ -147,7 +147,7 @@ pub use weir_store::redis::RedisStore;
 /// assert!(tls.certificates.in_use().is_none());
 /// ```
 #[doc(inline)]
-pub use weir_store::redis::Tls;
+pub use weir_redis::Tls;
 
 /// One Redis or many.
 ///
@@ -159,4 +159,4 @@ pub use weir_store::redis::Tls;
 /// assert_eq!(cluster.to_string(), "the cluster of redis-0:6379, redis-1:6379");
 /// ```
 #[doc(inline)]
-pub use weir_store::redis::Topology;
+pub use weir_redis::Topology;

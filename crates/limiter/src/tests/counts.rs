@@ -3,9 +3,9 @@
 
 use proptest::prelude::*;
 use servers::Server;
+use weir_redis::{Endpoint, Options as StoreOptions, RedisStore, Topology};
 use weir_store::Store;
 use weir_store::local::{Local, LocalOptions};
-use weir_store::redis::{Endpoint, Options as StoreOptions, RedisStore, Topology};
 
 use super::*;
 

@@ -1,5 +1,7 @@
 //! A model of a store, a map and the arithmetic of plans, to compare stores with.
 
+// A path, because the tests of other packages include this file.
+#[path = "model/plans.rs"]
 mod plans;
 
 use std::collections::HashMap;
@@ -11,16 +13,13 @@ use std::task::Poll;
 use proptest::prelude::*;
 
 use self::plans::{PLANS, plans};
-use super::charges::{charge, try_read};
-use crate::charge::{Charge, Key, Role};
-use crate::states::States;
-use crate::store::Store;
+use super::{Charge, Key, Role, States, Store, charge, try_read};
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{Decision, Micros, Op, Plan, SECOND, State, Undo, UpTo};
 
 /// Time passes, then a batch is charged.
 #[derive(Clone, Debug)]
-pub(crate) struct Step {
+pub struct Step {
     pass: Micros,
     together: bool,
     charges: Vec<ModelCharge>,
@@ -40,7 +39,7 @@ struct ModelCharge {
 /// Random schedules over few keys and all kinds of plans, a few plans each.
 ///
 /// `together`: whether some batches are charged together.
-pub(crate) fn schedules(together: bool) -> impl Strategy<Value = Vec<Step>> {
+pub fn schedules(together: bool) -> impl Strategy<Value = Vec<Step>> {
     let pass = prop_oneof![
         4 => Just(0),
         4 => 0..SECOND,
@@ -53,7 +52,7 @@ pub(crate) fn schedules(together: bool) -> impl Strategy<Value = Vec<Step>> {
 
 /// Schedules like [`schedules`] over all representable times, 142 years, with the plans for which
 /// `holds` is true.
-pub(crate) fn long_schedules(
+pub fn long_schedules(
     together: bool,
     holds: impl Fn(&Plan) -> bool,
 ) -> impl Strategy<Value = Vec<Step>> {
@@ -72,7 +71,7 @@ pub(crate) fn long_schedules(
 }
 
 /// Returns the steps of a schedule as those of one domain: all batches are charged together, or none is.
-pub(crate) fn of_one_domain(mut steps: Vec<Step>) -> Vec<Step> {
+pub fn of_one_domain(mut steps: Vec<Step>) -> Vec<Step> {
     let together = steps.first().is_some_and(|step| step.together);
     steps.iter_mut().for_each(|step| step.together = together);
     steps
@@ -191,12 +190,7 @@ async fn of_step(
 }
 
 /// Concurrent batches get the answers that they would have got one after the other.
-pub(crate) async fn agrees_at_once(
-    store: &impl Store,
-    clock: &ManualClock,
-    domain: &str,
-    steps: &[Step],
-) {
+pub async fn agrees_at_once(store: &impl Store, clock: &ManualClock, domain: &str, steps: &[Step]) {
     let plans = plans();
     let mut model = Model::default();
     for steps in steps.chunks(16) {
@@ -234,7 +228,7 @@ pub(crate) async fn agrees_at_once(
 
 /// A clock that steps back far blocks no client for longer than a period, even if the first request
 /// afterwards is denied: the store decides as the arithmetic of plans does.
-pub(crate) async fn steps_back(store: &impl Store, clock: &ManualClock) {
+pub async fn steps_back(store: &impl Store, clock: &ManualClock) {
     const DAY: i64 = 86_400;
     let plans = plans();
     let before = clock.now();
@@ -269,7 +263,7 @@ pub(crate) async fn steps_back(store: &impl Store, clock: &ManualClock) {
 }
 
 /// A store answers a schedule as the model does, whatever maintenance it does `between` the steps.
-pub(crate) async fn agrees(
+pub async fn agrees(
     store: &impl Store,
     clock: &ManualClock,
     domain: &str,
@@ -309,12 +303,7 @@ pub(crate) async fn agrees(
 }
 
 /// At each step of a schedule, keys read as the model's states do.
-pub(crate) async fn reads_agree(
-    store: &impl States,
-    clock: &ManualClock,
-    domain: &str,
-    steps: &[Step],
-) {
+pub async fn reads_agree(store: &impl States, clock: &ManualClock, domain: &str, steps: &[Step]) {
     const SPANS: [Micros; 4] = [1, 7 * SECOND, 59 * SECOND + 1, 600 * SECOND];
     let plans = plans();
     let mut model = Model::default();

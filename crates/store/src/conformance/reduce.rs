@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-pub(crate) use self::model::{Model, Schedule, schedules};
-use super::charges::charge;
-use crate::charge::{Charge, Key, Role};
-use crate::store::Store;
+pub use self::model::{Model, Schedule, schedules};
+use super::{Charge, Key, Role, Store, charge};
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{Op, Plan};
 
@@ -13,7 +11,7 @@ use weir_limit::{Op, Plan};
 mod model;
 
 /// A store answers a schedule as the model does. `expires`: whether states expire by `clock`.
-pub(crate) async fn agrees(
+pub async fn agrees(
     store: &impl Store,
     clock: &ManualClock,
     domain: &str,

@@ -1,0 +1,52 @@
+//! Counting in Redis, shared by all replicas.
+//!
+//! Scripts charge keys, atomically; they are in `lua/`, and the header of each describes its arguments and its reply. A
+//! script returns the state before the charge and the time; [`limit`](weir_limit) computes the decision from them, as
+//! for every store. Where a script would do no more than `INCRBY`, that is sent instead; `batch/increments.rs` explains
+//! when.
+//!
+//! The path of a charge, each module using only those after it:
+//!
+//! - `store`: the connections of the current thread, to one server or to a `cluster`
+//! - `connection`: one socket; `connection/driver` has its states
+//! - `round_trip`: sends a batch, answers its charges, returns redirects
+//! - `batch`: charges (`pending_charge`) as script calls (`script`, `lua/`) and plain `INCRBY`s
+//! - `codec`: rules, states and replies as the scripts pack them
+//! - `reply`: the answers that a request waits for, until its deadline (`deadlines`)
+//!
+//! Operators' commands, and what replicas share, have a connection of their own (`admin`): `states`, `shared_table`,
+//! `replica_texts`.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+#![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
+
+mod admin;
+mod batch;
+mod cluster;
+mod codec;
+mod connection;
+mod context;
+mod deadlines;
+mod key;
+mod log;
+mod master;
+mod operations;
+mod options;
+mod pending_charge;
+mod per_second;
+mod refusal;
+mod replica_texts;
+mod reply;
+mod round_trip;
+mod script;
+mod shared_table;
+mod states;
+mod store;
+#[cfg(test)]
+mod tests;
+
+pub use self::context::RedisCounts;
+pub use self::options::{Access, Clock, Endpoint, Login, Options, PasswordFile, Tls, Topology};
+pub use self::store::RedisStore;

@@ -1,0 +1,52 @@
+//! What errors of a server mean for a charge: of a command, or of one in a script.
+
+use redis::{RedisError, ServerError};
+
+use weir_store::StoreError;
+
+/// Texts in errors, the first that is found. Scripts get some without their code, and those of Redis 6 wrap the code.
+const ERRORS: [(&str, StoreError); 15] = [
+    // Followed by the user's name.
+    ("NOPERM", StoreError::NotPermitted),
+    ("t run this command", StoreError::NotPermitted),
+    ("t access at least", StoreError::NotPermitted),
+    ("WRONGTYPE", StoreError::WrongType),
+    ("READONLY", StoreError::ReadOnly),
+    ("OOM", StoreError::OutOfMemory),
+    ("NOREPLICAS", StoreError::NoReplicas),
+    ("MISCONF", StoreError::NotSaved),
+    ("MASTERDOWN", StoreError::MasterDown),
+    ("LOADING", StoreError::Loading),
+    ("BUSY", StoreError::Busy),
+    ("CLUSTERDOWN", StoreError::ClusterDown),
+    ("cluster is down", StoreError::ClusterDown),
+    // Errors of INCRBY.
+    ("not an integer", StoreError::Corrupt),
+    ("would overflow", StoreError::Corrupt),
+];
+
+/// Returns the error of a charge that fails with a text of the server.
+pub(super) fn store_error(text: &str) -> StoreError {
+    let found = ERRORS.iter().find(|(known, _)| text.contains(known));
+    found.map_or(StoreError::Unavailable, |(_, error)| *error)
+}
+
+/// Returns whether an error is about the server, and not about one command.
+pub(super) fn refuses_all(error: &ServerError) -> bool {
+    matches!(error.code(), "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "NOAUTH")
+}
+
+/// Returns an error in the server's words.
+pub(super) fn words(error: &ServerError) -> String {
+    [error.code(), error.details().unwrap_or_default()].join(" ").trim_end().to_owned()
+}
+
+/// Returns an error in the server's words, if it is one of a server.
+pub(super) fn words_of(error: &RedisError) -> String {
+    match error.code() {
+        Some(code) => {
+            format!("{code} {}", error.detail().unwrap_or_default()).trim_end().to_owned()
+        }
+        None => error.to_string(),
+    }
+}

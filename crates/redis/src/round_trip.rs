@@ -1,0 +1,274 @@
+//! One round trip: sends a batch, answers its charges, and returns what is left to do.
+
+mod spans;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use redis::{Pipeline, RedisError, ServerError, ServerErrorKind, Value};
+use smallvec::SmallVec;
+
+use self::spans::{TripInfo, TripSpans};
+use super::batch::CommandBatch;
+use super::batch::increments::OpenWindows;
+use super::batch::script_call::{BatchContext, ScriptCall};
+use super::connection::link::{Link, parse_time};
+use super::context::RedisContext;
+use super::options::{Clock, Endpoint};
+use super::pending_charge::{PendingCharge, fail_all};
+use super::refusal::{refuses_all, store_error, words};
+use super::reply::Reply;
+use super::script::Scripts;
+use weir_limit::Micros;
+use weir_store::StoreError;
+
+/// The milliseconds that states are kept longer where the caller's clock counts, for callers whose clocks are behind.
+pub(super) const CALLER_CLOCK_SLACK_MS: u32 = 10_000;
+
+/// An open connection, with what is known about its server.
+pub(super) struct Session {
+    pub link: Link,
+    pub endpoint: Endpoint,
+    pub connected_at: tokio::time::Instant,
+    scripts: Scripts,
+    open_windows: OpenWindows,
+}
+
+/// The outcome of a round trip, besides the answers.
+#[derive(Default)]
+pub(super) struct RoundTrip {
+    pub read_only: bool,
+    /// Why the server refuses all commands for now.
+    pub refusal: Option<String>,
+    pub redirects: Vec<Redirect>,
+    /// Recorded requests for which the server replied with an error, and its code.
+    pub errors: Vec<(Arc<Reply>, String)>,
+}
+
+/// Charges that a node did not count, because another one serves their slot.
+pub(super) struct Redirect {
+    pub kind: ServerErrorKind,
+    /// The node's error; its details name the slot and the other node.
+    pub error: ServerError,
+    pub charges: SmallVec<[PendingCharge; 1]>,
+}
+
+/// Returns the kind of an error by which a node of a cluster redirects: `Moved` where the slot is on another node;
+/// while it is being moved `Ask` where this key is on the other node already, and `TryAgain` where only some of the
+/// keys are on this node.
+pub(super) fn redirect_kind(error: &ServerError) -> Option<ServerErrorKind> {
+    use ServerErrorKind::{Ask, Moved, TryAgain};
+    error.kind().filter(|kind| matches!(kind, Moved | Ask | TryAgain))
+}
+
+impl Session {
+    pub fn new(link: Link, endpoint: Endpoint) -> Session {
+        let (scripts, open_windows) = Default::default();
+        Session { link, endpoint, connected_at: tokio::time::Instant::now(), scripts, open_windows }
+    }
+
+    pub fn build_batch(&self, shared: &RedisContext, charges: Vec<PendingCharge>) -> CommandBatch {
+        // Before the time that Redis charges at is read, wherever.
+        charges.iter().filter_map(|charge| charge.reply.lease()).for_each(|lease| lease.set_sent());
+        let wall = shared.options.wall.now();
+        let (now, slack, estimate) = match shared.options.clock {
+            Clock::Server => (0, 0, self.open_windows.estimate_time()),
+            Clock::Caller => (wall, CALLER_CLOCK_SLACK_MS, Some(wall)),
+        };
+        let is_proxy = shared.is_proxy;
+        // A proxy answers TIME itself, if at all: scripts alone count.
+        let estimate = estimate.filter(|_| !is_proxy);
+        let context = BatchContext { now, wall, slack, is_proxy };
+        let batch = CommandBatch::build(charges, context, &self.open_windows, estimate);
+        let (charges, keys, plain) = batch.len();
+        let add = |to: &AtomicU64, more: usize| to.fetch_add(more as u64, Ordering::Relaxed);
+        add(&shared.counts.calls, batch.calls.len());
+        add(&shared.counts.charges, charges);
+        add(&shared.counts.keys, keys);
+        add(&shared.counts.plain, plain);
+        // With no charges pending, nothing is sent.
+        if keys > 0 {
+            shared.batch_keys.record(keys as u64);
+        }
+        batch
+    }
+
+    /// Sends a batch and answers its charges. Leaves in `batch` what has to be sent again: calls whose script the
+    /// server does not have, what increments leave to the script, and what cancels reservations of requests that were
+    /// dropped. If there are no replies, the charges are answered nevertheless, and `batch` still holds its increments,
+    /// which may or may not have been made.
+    pub async fn send(
+        &mut self,
+        shared: &RedisContext,
+        batch: &mut CommandBatch,
+    ) -> Result<RoundTrip, RedisError> {
+        let ask_time =
+            !batch.increments.is_empty() && matches!(shared.options.clock, Clock::Server);
+        let pipeline = pipeline(&mut self.scripts, batch, ask_time);
+        shared.counts.trips.fetch_add(1, Ordering::Relaxed);
+        let is_recorded = !batch.recorded.is_empty();
+        let spans = is_recorded.then(|| start_spans(batch, &pipeline, &self.endpoint));
+        let sent = Instant::now();
+        let replies = self.link.send_all(&pipeline).await;
+        shared.trip_times.record(sent.elapsed().as_micros() as u64);
+        let mut replies = match replies {
+            Ok(replies) => replies,
+            Err(error) => {
+                if let Some(spans) = spans {
+                    spans.fail(error.code().unwrap_or("disconnected"));
+                }
+                batch
+                    .increments
+                    .iter()
+                    .for_each(|increment| increment.fail(StoreError::Unavailable));
+                let charges = batch.calls.drain(..).flat_map(ScriptCall::into_charges);
+                fail_all(charges, StoreError::Unavailable);
+                return Err(error);
+            }
+        };
+        let now = match ask_time {
+            true => replies.pop().and_then(|reply| parse_time(&reply)),
+            false => Some(batch.context.now),
+        };
+        let trip = self.answer(shared, batch, replies, now);
+        if let Some(spans) = spans {
+            spans.end(&trip.errors);
+        }
+        Ok(trip)
+    }
+
+    /// Answers the charges of a batch from the replies to its commands; `now` is the time after the increments. Leaves
+    /// in `batch` what has to be sent again.
+    fn answer(
+        &mut self,
+        shared: &RedisContext,
+        batch: &mut CommandBatch,
+        replies: Vec<Value>,
+        now: Option<Micros>,
+    ) -> RoundTrip {
+        let mut trip = RoundTrip::default();
+        let mut replies = replies.into_iter();
+        let (mut calls_again, mut for_scripts) = (Vec::new(), Vec::new());
+        for mut call in std::mem::take(&mut batch.calls) {
+            if call.asking {
+                replies.next();
+            }
+            match replies.next().unwrap_or(Value::Nil) {
+                Value::BulkString(reply) => {
+                    let answered = call.answer(&reply, &mut self.open_windows);
+                    for_scripts.extend(answered.orphans);
+                    for (error, key) in answered.failures {
+                        shared.counts.count_failure(error);
+                        shared.log.charge_failed(error, &key, &answered.message);
+                        trip.read_only |= error == StoreError::ReadOnly;
+                    }
+                }
+                Value::ServerError(error)
+                    if error.kind() == Some(ServerErrorKind::NoScript) && !call.script_missing =>
+                {
+                    call.script_missing = true;
+                    calls_again.push(call);
+                }
+                other => trip.not_answered(shared, other, call.into_charges()),
+            }
+        }
+        if let Some(now) = now {
+            self.open_windows.set_time(now);
+        }
+        for mut increment in std::mem::take(&mut batch.increments) {
+            match (replies.next().unwrap_or(Value::Nil), now) {
+                (Value::Int(new), Some(now)) => {
+                    let (left, error) = increment.answer(new, now, &mut self.open_windows);
+                    if let Some(error) = error {
+                        shared.counts.count_failure(error);
+                        left.iter()
+                            .for_each(|charge| shared.log.charge_failed(error, &charge.key, ""));
+                    }
+                    for_scripts.extend(left);
+                }
+                (other, _) => trip.not_answered(shared, other, increment.take_charges()),
+            }
+        }
+        let recorded = std::mem::take(&mut batch.recorded);
+        *batch = CommandBatch::build(for_scripts, batch.context, &self.open_windows, None);
+        shared.counts.calls.fetch_add(batch.calls.len() as u64, Ordering::Relaxed);
+        if !calls_again.is_empty() {
+            // Those that are answered now get no further span.
+            batch.recorded = recorded;
+        }
+        batch.calls.append(&mut calls_again);
+        trip
+    }
+}
+
+#[cold]
+fn start_spans(batch: &CommandBatch, pipeline: &Pipeline, endpoint: &Endpoint) -> TripSpans {
+    let mut names = pipeline.cmd_iter().filter_map(|command| match command.args_iter().next() {
+        Some(redis::Arg::Simple(name)) => Some(name),
+        _ => None,
+    });
+    let first = names.next();
+    let command = first.filter(|first| names.all(|name| name == *first));
+    let command =
+        ["EVALSHA", "EVAL", "INCRBY"].into_iter().find(|known| command == Some(known.as_bytes()));
+    let info =
+        TripInfo { server: endpoint, command, commands: pipeline.len(), charges: batch.len().0 };
+    TripSpans::start(&batch.recorded, &info)
+}
+
+fn pipeline(scripts: &mut Scripts, batch: &CommandBatch, ask_time: bool) -> Pipeline {
+    let mut pipeline = Pipeline::with_capacity(batch.calls.len() + batch.increments.len() + 1);
+    for call in &batch.calls {
+        let (script, sent) = scripts.get(call.kind);
+        let (name, script) = match sent && !call.script_missing {
+            true => ("EVALSHA", &*script.hash),
+            // Runs the script; from then on the server has it.
+            false => ("EVAL", &*script.text),
+        };
+        if call.asking {
+            pipeline.cmd("ASKING");
+        }
+        pipeline.add_command(call.command(name, script));
+    }
+    for increment in &batch.increments {
+        pipeline.add_command(increment.command());
+    }
+    if ask_time {
+        pipeline.cmd("TIME");
+    }
+    pipeline
+}
+
+impl RoundTrip {
+    /// Handles a reply that is not an answer: redirects or fails the charges.
+    fn not_answered(
+        &mut self,
+        shared: &RedisContext,
+        reply: Value,
+        charges: impl IntoIterator<Item = PendingCharge>,
+    ) {
+        let charges: SmallVec<[PendingCharge; 1]> = charges.into_iter().collect();
+        let Value::ServerError(error) = reply else {
+            self.refusal = Some(format!("unexpected reply {reply:?}"));
+            shared.counts.count_failure(StoreError::Corrupt);
+            return fail_all(charges, StoreError::Corrupt);
+        };
+        let recorded = charges.iter().filter(|charge| charge.reply.is_recorded());
+        self.errors.extend(recorded.map(|charge| (charge.reply.clone(), error.code().to_owned())));
+        if let Some(kind) = redirect_kind(&error) {
+            return self.redirects.push(Redirect { kind, error, charges });
+        }
+        let text = words(&error);
+        let failed = store_error(&text);
+        self.read_only |= failed == StoreError::ReadOnly;
+        // Behind a proxy it is one of several servers.
+        if refuses_all(&error) && !shared.is_proxy {
+            self.refusal = Some(text);
+        } else if let Some(charge) = charges.first() {
+            shared.log.charge_failed(failed, &charge.key, &text);
+        }
+        shared.counts.count_failure(failed);
+        fail_all(charges, failed);
+    }
+}
