@@ -22,12 +22,11 @@ mod state;
 use std::fmt::{self, Write};
 
 pub use self::state::State;
-use crate::algorithm::{pack_wide, unpack_wide};
+use crate::algorithm::{Hits, Levels, LimitAlgorithm, Packed, Verdict, pack_wide, unpack_wide};
 use crate::hit_log::HitLog;
-use crate::{
-    Hits, Levels, LimitAlgorithm, MAX_PERIOD_SECONDS, MAX_WAIT, MAX_WAIT_YEARS, Micros,
-    NumbersChange, NumbersError, Packed, SECOND, SavedNumbers, Verdict, saved,
-};
+use crate::numbers::{NumbersChange, NumbersError};
+use crate::saved::{self, SavedNumbers};
+use crate::time::{MAX_PERIOD_SECONDS, MAX_WAIT, MAX_WAIT_YEARS, Micros, SECOND};
 
 /// Integers below this are exact in doubles, and so in every store.
 const EXACT: u128 = 1 << 52;

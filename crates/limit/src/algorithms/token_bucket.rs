@@ -11,12 +11,13 @@
 
 use std::fmt::{self, Write};
 
-use crate::algorithm::{pack_wide, share_refill, unpack_wide};
-use crate::hit_log::HitLog;
-use crate::{
-    Hits, Levels, LimitAlgorithm, MAX_PERIOD_SECONDS, MAX_WAIT, Micros, NumbersChange,
-    NumbersError, Packed, SECOND, SavedNumbers, Verdict, saved, wait,
+use crate::algorithm::{
+    Hits, Levels, LimitAlgorithm, Packed, Verdict, pack_wide, share_refill, unpack_wide, wait,
 };
+use crate::hit_log::HitLog;
+use crate::numbers::{NumbersChange, NumbersError};
+use crate::saved::{self, SavedNumbers};
+use crate::time::{MAX_PERIOD_SECONDS, MAX_WAIT, Micros, SECOND};
 
 /// The longest interval of a replica's share.
 const MAX_SHARE_INTERVAL: Micros = MAX_PERIOD_SECONDS * SECOND;

@@ -1,7 +1,8 @@
 //! What the limits of a plan have counted for one key, and how it is saved.
 
+use crate::algorithms::LimitState;
 use crate::hit_log::HitLog;
-use crate::{LimitState, SavedNumbers, saved};
+use crate::saved::{self, SavedNumbers};
 
 /// The state of all limits of a plan for one key. The default is that of a key never seen.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,7 +1,9 @@
 //! Hits in flight without ids: a count, which is cleared after the timeout without traffic.
 
-use super::{Concurrency, InFlight, MAX_IN_FLIGHT};
-use crate::{Hits, HoldLevels, Levels, Micros, Verdict, saved, wait};
+use super::in_flight::{Concurrency, InFlight, MAX_IN_FLIGHT};
+use crate::algorithm::{Hits, HoldLevels, Levels, Verdict, wait};
+use crate::saved;
+use crate::time::Micros;
 
 /// The number of hits in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

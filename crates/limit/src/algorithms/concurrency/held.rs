@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 
-use super::{Concurrency, InFlight};
-use crate::{Hits, HoldLevels, Levels, Micros, Verdict, saved, wait};
+use super::in_flight::{Concurrency, InFlight};
+use crate::algorithm::{Hits, HoldLevels, Levels, Verdict, wait};
+use crate::saved;
+use crate::time::Micros;
 
 /// The holds, the oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
