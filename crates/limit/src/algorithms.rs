@@ -14,8 +14,7 @@ pub mod sliding_window;
 pub mod token_bucket;
 
 pub use bucketed_window::BucketedWindow;
-pub use concurrency::Concurrency;
-pub use concurrency::hash_hold_id;
+pub use concurrency::{Concurrency, hash_hold_id};
 pub use fixed_window::FixedWindow;
 pub use gcra::{Gcra, GcraError};
 pub use reduce_bucket::ReduceBucket;

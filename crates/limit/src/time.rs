@@ -9,6 +9,9 @@ pub const SECOND: Micros = 1_000_000;
 /// The longest period of a limit, in seconds: 100 years of 365 days.
 pub const MAX_PERIOD_SECONDS: u64 = 100 * 365 * 86_400;
 
+/// [`MAX_PERIOD_SECONDS`] in microseconds, which also bounds the period of a replica's share.
+pub(crate) const MAX_PERIOD: Micros = MAX_PERIOD_SECONDS * SECOND;
+
 /// The longest wait, in years of 365 days. A limit that takes longer to return to its full
 /// allowance is rejected, so that times and expiries stay exact in every store.
 pub const MAX_WAIT_YEARS: u64 = 1_000;

@@ -10,8 +10,6 @@
 //! holds, else constant. Guarantee: never more than `n` admitted and not yet released. Source:
 //! Stripe, "Scaling your API with rate limiters".
 
-mod counted;
-mod held;
 mod in_flight;
 
 use std::collections::VecDeque;
@@ -20,11 +18,8 @@ use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 
-use self::counted::Counted;
-use self::held::Held;
-pub use self::held::Hold;
-pub use self::in_flight::Concurrency;
-use self::in_flight::{InFlight, MAX_IN_FLIGHT};
+pub use self::in_flight::{Concurrency, Hold};
+use self::in_flight::{Counted, Held, InFlight, MAX_IN_FLIGHT};
 use crate::algorithm::{Hits, HoldLevels, Levels, LimitAlgorithm, Verdict};
 use crate::hit_log::HitLog;
 use crate::numbers::{NumbersChange, NumbersError};
@@ -116,7 +111,6 @@ impl LimitAlgorithm for Concurrency {
         state.in_flight_mut().refund(now, hits);
     }
 
-    /// Hits in flight end at any time, so a denial is never repeated.
     fn hold_id(&self) -> Option<&str> {
         self.hold_id.as_deref()
     }

@@ -131,7 +131,6 @@ impl LimitAlgorithm for ReduceBucket {
         state.missing = state.missing.saturating_sub(hits.count);
     }
 
-    /// A denial takes the tokens that are left, and may restart the interval.
     fn write_shape(&self, shape: &mut String) -> fmt::Result {
         write!(shape, "r{}/{}/{}ms", self.max, self.refill, self.interval)
     }

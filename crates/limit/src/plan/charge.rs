@@ -102,7 +102,7 @@ impl Plan {
         let outcome = self.charge_hashed(state, now, op, 0);
         let mut undos: Vec<Undo> = Vec::new();
         for (i, limit) in self.limits().iter().enumerate() {
-            let (before, after) = (before.limits().get(i), state.limits().get(i));
+            let (before, after) = (before.limits.get(i), state.limits.get(i));
             let undo = before
                 .zip(after)
                 .and_then(|(before, after)| limit.algorithm.undo_of(before, after, now));

@@ -22,10 +22,6 @@ impl State {
         &self.log
     }
 
-    pub(crate) fn limits(&self) -> &[LimitState] {
-        &self.limits
-    }
-
     /// Appends the state as it is saved, without its log, which follows.
     pub fn save_limits(&self, out: &mut Vec<u8>) {
         saved::put(out, self.limits.len() as u64);
