@@ -1,13 +1,12 @@
-//! What an algorithm is: a trait that describes it completely.
+//! What an algorithm is: a trait that describes it completely, and what it answers about one limit.
 
-use std::collections::VecDeque;
 use std::fmt;
 
-use super::hit_log::HitLog;
-use super::{
-    ChargeOutcome, Decision, HoldLevels, Levels, Limit, Micros, Numbers, NumbersChange,
-    NumbersError, SavedNumbers, SpanCount, Undo, Verdict,
-};
+use crate::hit_log::HitLog;
+use crate::numbers::{Numbers, NumbersChange, NumbersError};
+use crate::plan::op::Undo;
+use crate::saved::SavedNumbers;
+use crate::time::Micros;
 
 /// Hits to check, charge or refund.
 #[derive(Clone, Copy, Debug)]
@@ -17,8 +16,66 @@ pub(crate) struct Hits {
     pub hold: u64,
 }
 
-/// The log of states that pack, which no algorithm reads.
-static NO_LOG: HitLog = HitLog::Stamps(VecDeque::new());
+/// One limit's answer to some hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Whether the hits are allowed.
+    pub allowed: bool,
+    /// The wait until the same hits are allowed if nothing else happens; none if they are now, or never will be.
+    pub retry_after: Option<Micros>,
+}
+
+impl Verdict {
+    pub(crate) const ALLOWED: Verdict = Verdict { allowed: true, retry_after: None };
+
+    /// A denial that no wait ends.
+    pub(crate) const NEVER: Verdict = Verdict { allowed: false, retry_after: None };
+}
+
+/// How much of one limit is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Levels {
+    /// Hits counted.
+    pub used: u64,
+    /// The largest number of hits allowed now.
+    pub remaining: u64,
+    /// Time until the limit, left alone, is back to its full allowance.
+    pub reset_after: Micros,
+    /// Whether the state means the same as no state.
+    pub empty: bool,
+}
+
+impl Levels {
+    /// The levels of a state that is not of the limit's algorithm.
+    pub(crate) const UNKNOWN: Levels =
+        Levels { used: 0, remaining: 0, reset_after: 0, empty: true };
+}
+
+/// The hits in flight of a concurrency limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HoldLevels {
+    /// The number of holds; none if the limit has no hold ids.
+    pub ids: Option<u64>,
+    /// The number of hits in flight.
+    pub hits: u64,
+    /// Time until the oldest hold expires, or without ids all hits; 0 if there are none.
+    pub expires_after: Micros,
+}
+
+/// The hits that a limit counted over the last span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpanCount {
+    /// The index of the limit in the plan.
+    pub limit: u8,
+    /// The number of hits in the span.
+    pub count: u64,
+    /// The length of the intervals that hits are counted by; 0 if each is counted by its own time.
+    pub resolution: Micros,
+    /// A hit may be counted for up to this long after it has left the span; 0 if the count is exact.
+    pub max_late: Micros,
+    /// Whether earlier hits of the span may be missing, because the log of the rule is full and keeps no more.
+    pub is_minimum: bool,
+}
 
 /// A state in 12 bytes, which the memory store keeps in place. All zeros is the default.
 pub type Packed = [u32; 3];
@@ -187,52 +244,6 @@ pub(crate) trait LimitAlgorithm: Clone + Sized {
         Self::State::default()
     }
 
-    /// Takes hits as [`Plan::charge`](super::Plan::charge) does if `limit` is alone, without the lists that several need.
-    #[inline]
-    fn take_packed(
-        &self,
-        limit: &Limit,
-        packed: &mut Packed,
-        now: Micros,
-        hits: Hits,
-    ) -> ChargeOutcome {
-        let mut state = self.unpack(*packed, now);
-        self.advance(&mut state, now);
-        let used_before = self.levels(&state, &NO_LOG, now).used;
-        let checked = limit.hits_to_check(hits, Self::ANSWERS_LOOKS_IF_N_IS_ZERO);
-        let verdict_of = |state: &Self::State| {
-            checked.map_or(Verdict::NEVER, |hits| self.verdict(state, &NO_LOG, now, hits))
-        };
-        let mut verdict = verdict_of(&state);
-        let allowed = verdict.allowed || limit.shadow_mode;
-        if hits.count > 0 {
-            let is_charged = verdict.allowed || limit.charge_denied;
-            if is_charged && limit.is_charged(Self::COUNTS_AT_ZERO) {
-                self.charge(&mut state, now, hits, limit.charge_denied);
-            }
-            if !verdict.allowed {
-                self.deny(&mut state, now);
-            }
-        }
-        if !allowed {
-            // Charged denials and the restarted wait of a strict bucket make the wait longer.
-            verdict.retry_after = verdict_of(&state).retry_after;
-        }
-        let levels = limit.bound(self.levels(&state, &NO_LOG, now));
-        *packed = Self::pack(&state);
-        let decision = Decision {
-            allowed,
-            would_deny: u16::from(!verdict.allowed && limit.shadow_mode),
-            used_before,
-            remaining: levels.remaining,
-            reset_after: levels.reset_after,
-            retry_after: if allowed { None } else { verdict.retry_after },
-            ..Decision::ALLOWED
-        };
-        let expires = if levels.empty { 0 } else { now.saturating_add(levels.reset_after) };
-        ChargeOutcome { decision, expires, fill: limit.fill(&levels) }
-    }
-
     /// The number of the algorithm in saved states, for good.
     const TAG: u64;
 
@@ -242,17 +253,21 @@ pub(crate) trait LimitAlgorithm: Clone + Sized {
     fn restore(saved: &mut SavedNumbers<'_>) -> Option<Self::State>;
 }
 
-pub(super) fn pack_wide(wide: u64, short: u32) -> Packed {
+pub(crate) fn wait(until: Micros, now: Micros) -> Micros {
+    until.saturating_sub(now)
+}
+
+pub(crate) fn pack_wide(wide: u64, short: u32) -> Packed {
     [wide as u32, (wide >> 32) as u32, short]
 }
 
-pub(super) fn unpack_wide([low, high, short]: Packed) -> (u64, u32) {
+pub(crate) fn unpack_wide([low, high, short]: Packed) -> (u64, u32) {
     (u64::from(low) | u64::from(high) << 32, short)
 }
 
 /// Returns a replica's share of a refill, and its interval: longer by the factor by which the rounded share
 /// is too large. What a refill brings beyond a full bucket of `capacity` is not shared.
-pub(super) fn share_refill(amount: u32, capacity: u32, interval: u64, replicas: u32) -> (u32, u64) {
+pub(crate) fn share_refill(amount: u32, capacity: u32, interval: u64, replicas: u32) -> (u32, u64) {
     let whole = amount.min(capacity).max(1);
     let share = whole.div_ceil(replicas);
     let rounded = u128::from(share) * u128::from(replicas);

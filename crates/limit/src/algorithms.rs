@@ -14,8 +14,7 @@ pub mod sliding_window;
 pub mod token_bucket;
 
 pub use bucketed_window::BucketedWindow;
-pub use concurrency::Concurrency;
-pub use concurrency::hash_hold_id;
+pub use concurrency::{Concurrency, hash_hold_id};
 pub use fixed_window::FixedWindow;
 pub use gcra::{Gcra, GcraError};
 pub use reduce_bucket::ReduceBucket;
@@ -25,11 +24,12 @@ pub use token_bucket::TokenBucket;
 
 use std::fmt;
 
-use super::hit_log::HitLog;
-use super::{
-    ChargeOutcome, Hits, HoldLevels, Levels, Limit, LimitAlgorithm, Micros, NumbersChange,
-    NumbersError, Packed, SavedNumbers, SpanCount, Undo, Verdict, saved,
-};
+use crate::algorithm::{Hits, HoldLevels, Levels, LimitAlgorithm, Packed, SpanCount, Verdict};
+use crate::hit_log::HitLog;
+use crate::numbers::{NumbersChange, NumbersError};
+use crate::plan::op::Undo;
+use crate::saved::{self, SavedNumbers};
+use crate::time::Micros;
 
 /// Declares the enums of all algorithms and of their states, whatever names a variant, and `each!`,
 /// the `match` over all of them. The first token is a dollar sign, for the parameters of `each!`.
@@ -146,23 +146,23 @@ macro_rules! define_algorithms {
             ) => {
                 match $d algorithm {
                     $(#[allow(unused_parens)]
-                    $crate::Algorithm::$name($d limit) => match ($d($d state),+) {
-                        ($d($crate::LimitState::$name($d own)),+) => $d body,
+                    $crate::algorithms::Algorithm::$name($d limit) => match ($d($d state),+) {
+                        ($d($crate::algorithms::LimitState::$name($d own)),+) => $d body,
                         _ => $d other,
                     },)*
                 }
             };
             ($d algorithm:expr, $d kind:ident($d limit:pat) => $d body:expr) => {
                 match $d algorithm {
-                    $($crate::Algorithm::$name($d limit) => {
-                        type $d kind = $crate::$name;
+                    $($crate::algorithms::Algorithm::$name($d limit) => {
+                        type $d kind = $crate::algorithms::$name;
                         $d body
                     })*
                 }
             };
             ($d algorithm:expr, $d limit:pat => $d body:expr) => {
                 match $d algorithm {
-                    $($crate::Algorithm::$name($d limit) => $d body,)*
+                    $($crate::algorithms::Algorithm::$name($d limit) => $d body,)*
                 }
             };
         }
@@ -295,17 +295,6 @@ impl Algorithm {
 
     pub(super) fn with_numbers(&self, change: NumbersChange) -> Result<Algorithm, NumbersError> {
         each!(self, limit => limit.with_numbers(change).map(Algorithm::from))
-    }
-
-    /// Only called on the limit's own algorithm.
-    pub(super) fn take_packed(
-        &self,
-        limit: &Limit,
-        packed: &mut Packed,
-        now: Micros,
-        hits: Hits,
-    ) -> ChargeOutcome {
-        each!(self, algorithm => algorithm.take_packed(limit, packed, now, hits))
     }
 
     pub(super) fn undo_of(

@@ -12,7 +12,7 @@ use jiff::civil::{Date, Time};
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{Timestamp, ToSpan};
 
-use super::{Micros, Unit};
+use crate::time::{Micros, Unit};
 
 /// The windows of one unit in one time zone.
 #[derive(Debug)]

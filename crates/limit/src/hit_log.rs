@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::{Micros, SavedNumbers, saved};
+use crate::saved::{self, SavedNumbers};
+use crate::time::Micros;
 
 /// The log of one key, shared by all sliding_log limits of its rule.
 #[derive(Clone, Debug, PartialEq, Eq)]

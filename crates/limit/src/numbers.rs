@@ -1,6 +1,4 @@
-//! A limit with other numbers, which goes on counting where the limit of the rule is.
-
-use super::Limit;
+//! Other numbers for a limit, which goes on counting where the limit of the rule is.
 
 /// Numbers that replace those of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,25 +25,25 @@ pub enum NumbersError {
     /// The numbers are too large for exact arithmetic.
     #[error("its algorithm cannot compute exactly with these numbers")]
     TooLarge,
-    /// The burst takes longer than [`MAX_WAIT`](super::MAX_WAIT) to come back.
+    /// The burst takes longer than [`MAX_WAIT`](crate::MAX_WAIT) to come back.
     #[error("these numbers take too long to come back")]
     TooSlow,
 }
 
 impl NumbersChange {
     /// Returns the new `n` for an algorithm without a burst.
-    pub(super) fn without_burst(self) -> Result<u32, NumbersError> {
+    pub(crate) fn without_burst(self) -> Result<u32, NumbersError> {
         self.new.burst.map_or(Ok(self.new.n), |_| Err(NumbersError::NoBurst))
     }
 
     /// Returns the new capacity of a limit whose capacity is `old`.
-    pub(super) fn burst(self, old: u32) -> u32 {
+    pub(crate) fn burst(self, old: u32) -> u32 {
         let unchanged = if old == self.old { self.new.n } else { old };
         self.new.burst.unwrap_or(unchanged)
     }
 
     /// Returns an amount that changes in proportion to `n`, at least 1.
-    pub(super) fn scale(self, amount: u32) -> u32 {
+    pub(crate) fn scale(self, amount: u32) -> u32 {
         if self.old == 0 || self.new.n == 0 {
             return amount;
         }
@@ -54,22 +52,10 @@ impl NumbersChange {
     }
 }
 
-impl Limit {
-    /// Returns the limit with other numbers and of the same shape, which continues the states of this one.
-    ///
-    /// # Errors
-    /// The algorithm takes no burst, or cannot compute with the numbers.
-    pub fn with_numbers(&self, new: Numbers) -> Result<Limit, NumbersError> {
-        let change = NumbersChange { old: self.requests_per_unit, new };
-        let algorithm = self.algorithm.with_numbers(change)?;
-        Ok(Limit { requests_per_unit: new.n, algorithm, ..self.clone() })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Algorithm, Gcra, Plan, SECOND, TokenBucket, Unit};
+    use crate::{Algorithm, Gcra, Limit, Plan, SECOND, TokenBucket, Unit};
 
     fn limit(n: u32, algorithm: Algorithm) -> Limit {
         Limit { algorithm, ..Limit::fixed_window(n, Unit::Hour, 1).unwrap() }

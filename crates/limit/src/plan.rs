@@ -5,22 +5,22 @@
 //! least remaining.
 
 mod charge;
-mod inspect;
-mod op;
-mod reservation;
-mod state;
+pub(crate) mod inspect;
+pub(crate) mod op;
+pub(crate) mod reservation;
+pub(crate) mod state;
 
 use std::hash::{DefaultHasher, Hasher};
 
-use self::charge::Advanced;
-pub use self::inspect::{CountError, KeyState, LeasedHits, LimitReading};
-pub use self::op::{Op, Otherwise, ReservationOp, Reserve, Undo, UpTo};
-#[cfg(test)]
-pub(crate) use self::reservation::KeyCounts;
-pub use self::reservation::Reservation;
-pub use self::state::State;
-use super::hit_log::{HitLog, LogBounds};
-use super::{Algorithm, ChargeOutcome, Decision, Hits, Limit, Micros, Packed, Unit, hash_hold_id};
+use self::op::Op;
+use crate::algorithm::{Hits, Packed};
+use crate::algorithms::Algorithm;
+use crate::algorithms::concurrency::hash_hold_id;
+use crate::algorithms::reduce_bucket::ReduceBucket;
+use crate::decision::{ChargeOutcome, Decision};
+use crate::hit_log::LogBounds;
+use crate::limit::Limit;
+use crate::time::{Micros, Unit};
 
 /// The limits of a rule, ready to be charged.
 #[derive(Clone, Debug)]
@@ -224,44 +224,6 @@ impl Plan {
         ends.min().unwrap_or(t)
     }
 
-    /// Checks `op` at `now` and charges. `hold` is the hold id for a concurrency limit.
-    pub fn charge(
-        &self,
-        state: &mut State,
-        now: Micros,
-        op: Op,
-        hold: Option<&str>,
-    ) -> ChargeOutcome {
-        self.charge_hashed(state, now, op, hold.map_or(0, hash_hold_id))
-    }
-
-    /// Charges as [`charge`](Self::charge) does, with the hash of the hold id.
-    pub fn charge_hashed(
-        &self,
-        state: &mut State,
-        now: Micros,
-        op: Op,
-        hold: u64,
-    ) -> ChargeOutcome {
-        self.advance(state, now);
-        let (states, log) = (&mut *state.limits, &mut state.log);
-        Advanced { plan: self, states, log, now }.charge(op, hold)
-    }
-
-    // The rare callers must not turn it into a call where `charge_hashed` has it inlined.
-    #[inline(always)]
-    pub(super) fn advance(&self, state: &mut State, now: Micros) {
-        if state.limits.len() != self.limits.len() {
-            state.limits = self.limits.iter().map(|limit| limit.algorithm.new_state()).collect();
-        }
-        if let Some(bounds) = &self.log_bounds {
-            state.log.advance(bounds, now);
-        }
-        for (limit, state) in self.limits.iter().zip(&mut state.limits) {
-            limit.algorithm.advance(state, now);
-        }
-    }
-
     /// Charges a packed state, for a plan that [`packs`](Self::packs). For others, every state is that of a new key.
     pub fn charge_packed(
         &self,
@@ -274,30 +236,17 @@ impl Plan {
             // As it is most of what memory does, without the lists that several limits need.
             ([limit], Op::Take(_)) if limit.algorithm.packs() => {
                 let hits = Hits { count: op.hits(), hold: hold.map_or(0, hash_hold_id) };
-                limit.algorithm.take_packed(limit, packed, now, hits)
+                limit.take_packed(packed, now, hits)
             }
             _ => self.charge_unpacked(packed, now, op, hold),
         }
     }
+}
 
-    #[cold]
-    fn charge_unpacked(
-        &self,
-        packed: &mut Packed,
-        now: Micros,
-        op: Op,
-        hold: Option<&str>,
-    ) -> ChargeOutcome {
-        let limit = match &*self.limits {
-            [limit] if limit.algorithm.packs() => limit,
-            _ => return self.charge(&mut State::default(), now, op, hold),
-        };
-        let (mut states, mut log) = ([limit.algorithm.unpack(*packed, now)], HitLog::default());
-        limit.algorithm.advance(&mut states[0], now);
-        let mut advanced = Advanced { plan: self, states: &mut states, log: &mut log, now };
-        let outcome = advanced.charge(op, hold.map_or(0, hash_hold_id));
-        *packed = states[0].pack();
-        outcome
+impl ReduceBucket {
+    /// Returns the plan of this limit alone.
+    pub fn plan(self) -> Plan {
+        Plan::new(vec![Limit::without_period(self.max, Algorithm::ReduceBucket(self), true)])
     }
 }
 

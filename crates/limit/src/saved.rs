@@ -1,14 +1,14 @@
 //! States as bytes, for stores that outlive the process.
 //!
 //! A state is a sequence of numbers, each in seven bits a byte, lowest first, the eighth set on all
-//! but the last byte: the number of limits; for each its [tag](super::LimitAlgorithm::TAG) and the
+//! but the last byte: the number of limits; for each its [tag](crate::algorithm::LimitAlgorithm::TAG) and the
 //! numbers that its algorithm writes; then the length of the log and its stamps, each as the
 //! difference to the one before. What is written stays readable by later versions: an algorithm whose
 //! numbers change takes a new tag.
 
 pub(crate) mod log_copy;
 
-use super::Micros;
+use crate::time::Micros;
 
 pub(super) fn put(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {

@@ -16,7 +16,8 @@ mod traps;
 mod undo;
 mod up_to;
 
-use super::*;
+use crate::hit_log::HitLog;
+use crate::*;
 
 /// 2023-11-15, noon: the start of a second, a minute, an hour and half a day.
 const NOON: Micros = 1_700_049_600 * SECOND;

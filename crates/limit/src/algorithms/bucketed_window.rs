@@ -9,11 +9,12 @@
 
 use std::fmt::{self, Write};
 
+use crate::algorithm::{Hits, Levels, LimitAlgorithm, SpanCount, Verdict, wait};
 use crate::hit_log::HitLog;
-use crate::{
-    Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, SECOND, SavedNumbers,
-    SpanCount, Undo, Verdict, saved, wait,
-};
+use crate::numbers::{NumbersChange, NumbersError};
+use crate::plan::op::Undo;
+use crate::saved::{self, SavedNumbers};
+use crate::time::{Micros, SECOND};
 
 /// `n` hits in any span of `period`, counted in sub-windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

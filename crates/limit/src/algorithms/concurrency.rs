@@ -10,8 +10,7 @@
 //! holds, else constant. Guarantee: never more than `n` admitted and not yet released. Source:
 //! Stripe, "Scaling your API with rate limiters".
 
-mod counted;
-mod held;
+mod in_flight;
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write};
@@ -19,33 +18,13 @@ use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 
-use self::counted::Counted;
-use self::held::Held;
-pub use self::held::Hold;
+pub use self::in_flight::{Concurrency, Hold};
+use self::in_flight::{Counted, Held, InFlight, MAX_IN_FLIGHT};
+use crate::algorithm::{Hits, HoldLevels, Levels, LimitAlgorithm, Verdict};
 use crate::hit_log::HitLog;
-use crate::{
-    Hits, HoldLevels, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, SavedNumbers,
-    Verdict,
-};
-
-/// The largest count of hits in flight: integers up to it are exact in every store.
-const MAX_IN_FLIGHT: u64 = 1 << 52;
-
-/// At most `n` hits in flight.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Concurrency {
-    /// The hits that may be in flight.
-    pub n: u32,
-    /// When hits expire that are not released.
-    pub timeout: Micros,
-    /// The key of the descriptor's last entry, whose value names the hold.
-    pub hold_id: Option<Box<str>>,
-}
-
-impl Concurrency {
-    /// The bytes of a hold.
-    pub const HOLD_BYTES: u64 = 24;
-}
+use crate::numbers::{NumbersChange, NumbersError};
+use crate::saved::SavedNumbers;
+use crate::time::Micros;
 
 /// The hits in flight, with ids or without.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,18 +33,6 @@ pub enum State {
     Counted(Counted),
     /// Hits with ids.
     Held(Held),
-}
-
-/// What differs between hits with ids and without.
-trait InFlight {
-    fn advance(&mut self, limit: &Concurrency, now: Micros);
-    fn verdict(&self, limit: &Concurrency, now: Micros, hits: Hits) -> Verdict;
-    fn levels(&self, limit: &Concurrency, now: Micros) -> Levels;
-    fn room(&self, limit: &Concurrency, hold: u64) -> u64;
-    fn charge(&mut self, now: Micros, hits: Hits);
-    fn refund(&mut self, now: Micros, hits: Hits);
-    fn holds(&self, limit: &Concurrency, now: Micros) -> HoldLevels;
-    fn save(&self, out: &mut Vec<u8>);
 }
 
 impl Default for State {
@@ -144,7 +111,6 @@ impl LimitAlgorithm for Concurrency {
         state.in_flight_mut().refund(now, hits);
     }
 
-    /// Hits in flight end at any time, so a denial is never repeated.
     fn hold_id(&self) -> Option<&str> {
         self.hold_id.as_deref()
     }

@@ -9,12 +9,15 @@
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
-use crate::algorithm::{pack_wide, unpack_wide};
-use crate::hit_log::HitLog;
-use crate::{
-    Calendar, Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND,
-    SavedNumbers, Undo, Verdict, saved, wait,
+use crate::algorithm::{
+    Hits, Levels, LimitAlgorithm, Packed, Verdict, pack_wide, unpack_wide, wait,
 };
+use crate::calendar::Calendar;
+use crate::hit_log::HitLog;
+use crate::numbers::{NumbersChange, NumbersError};
+use crate::plan::op::Undo;
+use crate::saved::{self, SavedNumbers};
+use crate::time::{Micros, SECOND};
 
 /// `n` hits in each window.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -22,18 +22,14 @@ mod state;
 use std::fmt::{self, Write};
 
 pub use self::state::State;
-use crate::algorithm::{pack_wide, unpack_wide};
+use crate::algorithm::{Hits, Levels, LimitAlgorithm, Packed, Verdict, pack_wide, unpack_wide};
 use crate::hit_log::HitLog;
-use crate::{
-    Hits, Levels, LimitAlgorithm, MAX_PERIOD_SECONDS, MAX_WAIT, MAX_WAIT_YEARS, Micros,
-    NumbersChange, NumbersError, Packed, SECOND, SavedNumbers, Verdict, saved,
-};
+use crate::numbers::{NumbersChange, NumbersError};
+use crate::saved::{self, SavedNumbers};
+use crate::time::{MAX_PERIOD, MAX_WAIT, MAX_WAIT_YEARS, Micros, SECOND};
 
 /// Integers below this are exact in doubles, and so in every store.
 const EXACT: u128 = 1 << 52;
-
-/// The longest period of a replica's share.
-const MAX_SHARE_PERIOD: Micros = MAX_PERIOD_SECONDS * SECOND;
 
 /// `n` hits per period, `burst` of them at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +94,7 @@ impl Gcra {
     pub(crate) fn continuing_share(&self, n: u32, replicas: u32) -> Gcra {
         let period = self.period.saturating_mul(replicas.into());
         let burst = u32::try_from(self.burst).unwrap_or(u32::MAX).div_ceil(replicas);
-        Gcra::continuing(n, period.min(MAX_SHARE_PERIOD.max(self.period)), burst).unwrap_or(*self)
+        Gcra::continuing(n, period.min(MAX_PERIOD.max(self.period)), burst).unwrap_or(*self)
     }
 
     /// Returns the limit as [`new`](Self::new) does, with one of these ticks.
@@ -293,7 +289,7 @@ impl LimitAlgorithm for Gcra {
 
     /// Spaces hits over a longer period. Numbers that do not fit into exact arithmetic stay whole.
     fn replica_share(&self, n: u32, replicas: u32) -> Gcra {
-        let period = self.period.saturating_mul(replicas.into()).min(MAX_SHARE_PERIOD);
+        let period = self.period.saturating_mul(replicas.into()).min(MAX_PERIOD);
         let divide = |whole: u64| u32::try_from(whole).unwrap_or(u32::MAX).div_ceil(replicas);
         let (burst, max_debt) = (divide(self.burst), divide(self.max_debt()));
         let share = match Gcra::new(n, period, burst, max_debt) {

@@ -16,12 +16,14 @@
 
 use std::fmt::{self, Write};
 
-use crate::algorithm::{pack_wide, share_refill, unpack_wide};
-use crate::hit_log::HitLog;
-use crate::{
-    Algorithm, Decision, Hits, Levels, Limit, LimitAlgorithm, Micros, NumbersChange, NumbersError,
-    Packed, Plan, SavedNumbers, Verdict, saved, wait,
+use crate::algorithm::{
+    Hits, Levels, LimitAlgorithm, Packed, Verdict, pack_wide, share_refill, unpack_wide, wait,
 };
+use crate::decision::Decision;
+use crate::hit_log::HitLog;
+use crate::numbers::{NumbersChange, NumbersError};
+use crate::saved::{self, SavedNumbers};
+use crate::time::Micros;
 
 const MILLISECOND: Micros = 1_000;
 
@@ -52,11 +54,6 @@ pub struct State {
 impl ReduceBucket {
     /// Times are below this, so that every store computes exactly.
     pub const END: u64 = 1 << 52;
-
-    /// Returns the plan of this limit alone.
-    pub fn plan(self) -> Plan {
-        Plan::new(vec![Limit::without_period(self.max, Algorithm::ReduceBucket(self), true)])
-    }
 
     /// Returns the tokens before a charge of `hits`, by the decision on it. They are as many as `hits`
     /// or more iff it is allowed, also if a policy decided.
@@ -134,7 +131,6 @@ impl LimitAlgorithm for ReduceBucket {
         state.missing = state.missing.saturating_sub(hits.count);
     }
 
-    /// A denial takes the tokens that are left, and may restart the interval.
     fn write_shape(&self, shape: &mut String) -> fmt::Result {
         write!(shape, "r{}/{}/{}ms", self.max, self.refill, self.interval)
     }

@@ -10,11 +10,11 @@
 
 use std::fmt::{self, Write};
 
+use crate::algorithm::{Hits, Levels, LimitAlgorithm, SpanCount, Verdict, wait};
 use crate::hit_log::{HitLog, LimitSummary, LogSummary};
-use crate::{
-    Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, SECOND, SavedNumbers,
-    SpanCount, Verdict, wait,
-};
+use crate::numbers::{NumbersChange, NumbersError};
+use crate::saved::SavedNumbers;
+use crate::time::{Micros, SECOND};
 
 /// `n` hits in any span of `period`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

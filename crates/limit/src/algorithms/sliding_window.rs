@@ -11,11 +11,12 @@
 
 use std::fmt::{self, Write};
 
+use crate::algorithm::{Hits, Levels, LimitAlgorithm, Packed, Verdict, wait};
 use crate::hit_log::HitLog;
-use crate::{
-    Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND,
-    SavedNumbers, Undo, Verdict, saved, wait,
-};
+use crate::numbers::{NumbersChange, NumbersError};
+use crate::plan::op::Undo;
+use crate::saved::{self, SavedNumbers};
+use crate::time::{Micros, SECOND};
 
 /// The last instant that packed states are exact for: about the year 2112.
 const LAST_INSTANT: Micros = 1 << 52;

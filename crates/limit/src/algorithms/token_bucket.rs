@@ -11,15 +11,13 @@
 
 use std::fmt::{self, Write};
 
-use crate::algorithm::{pack_wide, share_refill, unpack_wide};
-use crate::hit_log::HitLog;
-use crate::{
-    Hits, Levels, LimitAlgorithm, MAX_PERIOD_SECONDS, MAX_WAIT, Micros, NumbersChange,
-    NumbersError, Packed, SECOND, SavedNumbers, Verdict, saved, wait,
+use crate::algorithm::{
+    Hits, Levels, LimitAlgorithm, Packed, Verdict, pack_wide, share_refill, unpack_wide, wait,
 };
-
-/// The longest interval of a replica's share.
-const MAX_SHARE_INTERVAL: Micros = MAX_PERIOD_SECONDS * SECOND;
+use crate::hit_log::HitLog;
+use crate::numbers::{NumbersChange, NumbersError};
+use crate::saved::{self, SavedNumbers};
+use crate::time::{MAX_PERIOD, MAX_WAIT, Micros};
 
 /// Bits of a time in a packed state. Above it is bit 32 of the missing tokens, at most a capacity and a debt.
 const TIME_BITS: u32 = 63;
@@ -167,7 +165,7 @@ impl LimitAlgorithm for TokenBucket {
         TokenBucket {
             capacity: self.capacity.div_ceil(replicas),
             amount,
-            interval: interval.min(MAX_SHARE_INTERVAL),
+            interval: interval.min(MAX_PERIOD),
             max_debt: self.max_debt.div_ceil(replicas),
             ..*self
         }

@@ -4,19 +4,84 @@ use std::cmp::Reverse;
 
 use smallvec::SmallVec;
 
-use super::{Op, Plan, ReservationOp, State, Undo, UpTo};
+use super::Plan;
+use super::op::{Op, ReservationOp, Undo, UpTo};
+use super::state::State;
+use crate::algorithm::{Hits, Packed, Verdict};
+use crate::algorithms::LimitState;
+use crate::algorithms::concurrency::hash_hold_id;
+use crate::decision::{ChargeOutcome, Decision, Fill, NearLimit};
 use crate::hit_log::HitLog;
-use crate::{ChargeOutcome, Decision, Fill, Hits, Limit, LimitState, Micros, NearLimit, Verdict};
+use crate::limit::Limit;
+use crate::time::Micros;
 
 /// The states of a plan's limits and their log, advanced to an instant.
-pub(super) struct Advanced<'a> {
-    pub plan: &'a Plan,
-    pub states: &'a mut [LimitState],
-    pub log: &'a mut HitLog,
-    pub now: Micros,
+struct Advanced<'a> {
+    plan: &'a Plan,
+    states: &'a mut [LimitState],
+    log: &'a mut HitLog,
+    now: Micros,
 }
 
 impl Plan {
+    /// Checks `op` at `now` and charges. `hold` is the hold id for a concurrency limit.
+    pub fn charge(
+        &self,
+        state: &mut State,
+        now: Micros,
+        op: Op,
+        hold: Option<&str>,
+    ) -> ChargeOutcome {
+        self.charge_hashed(state, now, op, hold.map_or(0, hash_hold_id))
+    }
+
+    /// Charges as [`charge`](Self::charge) does, with the hash of the hold id.
+    pub fn charge_hashed(
+        &self,
+        state: &mut State,
+        now: Micros,
+        op: Op,
+        hold: u64,
+    ) -> ChargeOutcome {
+        self.advance(state, now);
+        let (states, log) = (&mut *state.limits, &mut state.log);
+        Advanced { plan: self, states, log, now }.charge(op, hold)
+    }
+
+    // The rare callers must not turn it into a call where `charge_hashed` has it inlined.
+    #[inline(always)]
+    fn advance(&self, state: &mut State, now: Micros) {
+        if state.limits.len() != self.limits.len() {
+            state.limits = self.limits.iter().map(|limit| limit.algorithm.new_state()).collect();
+        }
+        if let Some(bounds) = &self.log_bounds {
+            state.log.advance(bounds, now);
+        }
+        for (limit, state) in self.limits.iter().zip(&mut state.limits) {
+            limit.algorithm.advance(state, now);
+        }
+    }
+
+    #[cold]
+    pub(super) fn charge_unpacked(
+        &self,
+        packed: &mut Packed,
+        now: Micros,
+        op: Op,
+        hold: Option<&str>,
+    ) -> ChargeOutcome {
+        let limit = match &*self.limits {
+            [limit] if limit.algorithm.packs() => limit,
+            _ => return self.charge(&mut State::default(), now, op, hold),
+        };
+        let (mut states, mut log) = ([limit.algorithm.unpack(*packed, now)], HitLog::default());
+        limit.algorithm.advance(&mut states[0], now);
+        let mut advanced = Advanced { plan: self, states: &mut states, log: &mut log, now };
+        let outcome = advanced.charge(op, hold.map_or(0, hash_hold_id));
+        *packed = states[0].pack();
+        outcome
+    }
+
     /// Charges as [`charge`](Plan::charge) does, and returns what undoes it in limits with windows. Several parts are to
     /// be undone last to first, like several charges of a key.
     pub fn charge_undoable(
@@ -37,7 +102,7 @@ impl Plan {
         let outcome = self.charge_hashed(state, now, op, 0);
         let mut undos: Vec<Undo> = Vec::new();
         for (i, limit) in self.limits().iter().enumerate() {
-            let (before, after) = (before.limits().get(i), state.limits().get(i));
+            let (before, after) = (before.limits.get(i), state.limits.get(i));
             let undo = before
                 .zip(after)
                 .and_then(|(before, after)| limit.algorithm.undo_of(before, after, now));
@@ -53,7 +118,7 @@ impl Plan {
 
 impl Advanced<'_> {
     /// `hold` is the hash of the hold id.
-    pub(super) fn charge(&mut self, op: Op, hold: u64) -> ChargeOutcome {
+    fn charge(&mut self, op: Op, hold: u64) -> ChargeOutcome {
         match op {
             Op::Take(_) => self.take::<true>(Hits { count: op.hits(), hold }),
             _ => self.charge_otherwise(op, hold),

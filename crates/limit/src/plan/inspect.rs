@@ -3,9 +3,13 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use super::{Plan, State};
+use super::Plan;
+use super::reservation::Reservation;
+use super::state::State;
+use crate::algorithm::{Hits, HoldLevels, Levels, Packed, SpanCount};
+use crate::algorithms::LimitState;
 use crate::hit_log::HitLog;
-use crate::{Hits, HoldLevels, Levels, LimitState, Micros, Packed, Reservation, SpanCount};
+use crate::time::Micros;
 
 /// What the limits of a plan have counted for one key at one instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -17,7 +17,8 @@
 
 use std::num::{NonZeroU16, NonZeroU32};
 
-use crate::{Decision, Micros};
+use crate::decision::Decision;
+use crate::time::Micros;
 
 /// What a charge does with the hits of a key. The table of this file compares the operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,13 @@
 
 use std::num::NonZeroU32;
 
-use super::{Op, Otherwise, Plan, ReservationOp, Reserve, State, Undo, UpTo};
-use crate::{ChargeOutcome, Limit, Micros, Packed, ReservationResult, SECOND};
+use super::Plan;
+use super::op::{Op, Otherwise, ReservationOp, Reserve, Undo, UpTo};
+use super::state::State;
+use crate::algorithm::Packed;
+use crate::decision::{ChargeOutcome, ReservationResult};
+use crate::limit::Limit;
+use crate::time::{Micros, SECOND};
 
 /// The hits that are reserved under an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! What the limits of a plan have counted for one key, and how it is saved.
 
+use crate::algorithms::LimitState;
 use crate::hit_log::HitLog;
-use crate::{LimitState, SavedNumbers, saved};
+use crate::saved::{self, SavedNumbers};
 
 /// The state of all limits of a plan for one key. The default is that of a key never seen.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -19,10 +20,6 @@ impl State {
     /// Returns the log that the sliding_log limits share.
     pub fn log(&self) -> &HitLog {
         &self.log
-    }
-
-    pub(crate) fn limits(&self) -> &[LimitState] {
-        &self.limits
     }
 
     /// Appends the state as it is saved, without its log, which follows.

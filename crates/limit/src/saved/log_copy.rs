@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use super::put_log;
-use crate::Micros;
 use crate::hit_log::HitLog;
+use crate::time::Micros;
 
 /// How many stamps are copied at a time, in about ten microseconds. Shorter logs need no parts.
 const PART_STAMPS: usize = 8 << 10;
@@ -102,8 +102,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::SECOND;
     use crate::hit_log::LogBounds;
-    use crate::{SECOND, SavedNumbers};
+    use crate::saved::SavedNumbers;
 
     const PERIOD: Micros = 3600 * SECOND;
 

@@ -1,6 +1,7 @@
 //! Worked examples.
 
 use super::*;
+use crate::algorithm::{Hits, LimitAlgorithm};
 use crate::algorithms::sliding_window;
 
 #[test]

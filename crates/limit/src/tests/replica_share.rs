@@ -3,7 +3,6 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::plan::Op;
 
 /// Takes one hit whenever it is allowed, over a span; returns how many were admitted.
 fn flood(plan: &Plan, span: Micros) -> u64 {

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::model::{Kind, Model};
 use super::properties::model;
 use super::*;
-use crate::plan::KeyCounts;
+use crate::plan::reservation::KeyCounts;
 
 mod examples;
 

@@ -1,6 +1,23 @@
-//! Units of time, as rules write them.
+//! Time: in microseconds, and in the units of rules.
 
-use super::{MAX_PERIOD_SECONDS, Micros, SECOND};
+/// Whole microseconds: an instant since the Unix epoch, or a duration.
+pub type Micros = u64;
+
+/// One second in microseconds.
+pub const SECOND: Micros = 1_000_000;
+
+/// The longest period of a limit, in seconds: 100 years of 365 days.
+pub const MAX_PERIOD_SECONDS: u64 = 100 * 365 * 86_400;
+
+/// [`MAX_PERIOD_SECONDS`] in microseconds, which also bounds the period of a replica's share.
+pub(crate) const MAX_PERIOD: Micros = MAX_PERIOD_SECONDS * SECOND;
+
+/// The longest wait, in years of 365 days. A limit that takes longer to return to its full
+/// allowance is rejected, so that times and expiries stay exact in every store.
+pub const MAX_WAIT_YEARS: u64 = 1_000;
+
+/// [`MAX_WAIT_YEARS`] in microseconds.
+pub const MAX_WAIT: Micros = MAX_WAIT_YEARS * 365 * 86_400 * SECOND;
 
 /// The unit of a limit's period, with the reference's lengths: a month is 30 days, a year 365.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

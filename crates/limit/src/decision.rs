@@ -1,0 +1,133 @@
+//! The decision of a charge, and what a store must know of the new state.
+
+use smallvec::SmallVec;
+
+use crate::time::Micros;
+
+/// How full a key's state is, by which the memory store chooses what to evict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fill {
+    /// Below half of its limit.
+    Low,
+    /// Half of the limit or more is used.
+    High,
+    /// The limit is used up.
+    Full,
+}
+
+/// What made a decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// The store, from the key's state.
+    #[default]
+    Store,
+    /// This replica decided: it repeats a denial that still holds.
+    DeniedLocally,
+    /// This replica decided: it serves hits that the store has charged before.
+    Leased,
+    /// The policy for a failing store.
+    Degraded,
+}
+
+/// The result of reserving hits, of settling a reservation, or of cancelling one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReservationResult {
+    /// No reservation was made or settled: the request was denied, a policy decided, or the operation is another.
+    #[default]
+    None,
+    /// Hits were reserved.
+    Reserved,
+    /// The reservation was settled or cancelled.
+    Settled,
+    /// The id has no reservation to settle or to cancel.
+    Unknown,
+    /// The same request has reserved these hits before.
+    Repeated,
+    /// Another request has reserved hits under the id before.
+    Conflict,
+}
+
+/// The answer for one descriptor: that of its binding limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// Whether all limits that are enforced allow the hits.
+    pub allowed: bool,
+    /// The index of the binding limit in the plan.
+    pub limit: u8,
+    /// Limits in shadow mode that would have denied, one bit each.
+    pub would_deny: u16,
+    /// Hits the binding limit had counted before these.
+    pub used_before: u64,
+    /// The largest number of hits the binding limit allows now, after these.
+    pub remaining: u64,
+    /// Time until the binding limit, left alone, is back to its full allowance.
+    pub reset_after: Micros,
+    /// See [`Verdict::retry_after`](crate::Verdict::retry_after).
+    pub retry_after: Option<Micros>,
+    /// What made the decision.
+    pub source: Source,
+    /// The hits that an [`UpTo`](crate::Op::UpTo) took, or that were charged to settle; 0 if it is denied, or
+    /// a policy decided that charges nothing, and for other operations.
+    pub granted: u32,
+    /// The hits that were reserved, where they are settled now.
+    pub reserved: u32,
+    /// The result for a reservation.
+    pub reservation: ReservationResult,
+    /// Other limits that these hits brought or kept near their n: see [`Plan::with_near_limit_ratio`](crate::Plan::with_near_limit_ratio).
+    pub near: NearLimits,
+}
+
+/// Limits near their n, after hits that they took. They are rare, so a decision has room only for their address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NearLimits(Option<Box<SmallVec<[NearLimit; 2]>>>);
+
+/// How much of a limit is used after hits that it took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NearLimit {
+    /// The index of the limit in the plan.
+    pub limit: u8,
+    /// Hits counted.
+    pub used: u64,
+    /// Time until the limit, left alone, is back to its full allowance.
+    pub reset_after: Micros,
+}
+
+impl NearLimits {
+    /// Iterates over the limits, in the order of the rule.
+    pub fn iter(&self) -> impl Iterator<Item = &NearLimit> {
+        self.0.iter().flat_map(|limits| limits.iter())
+    }
+
+    pub(crate) fn push(&mut self, near: NearLimit) {
+        self.0.get_or_insert_default().push(near);
+    }
+}
+
+impl Decision {
+    /// The decision of a plan without limits.
+    pub(crate) const ALLOWED: Decision = Decision {
+        allowed: true,
+        limit: 0,
+        would_deny: 0,
+        used_before: 0,
+        remaining: u64::MAX,
+        reset_after: 0,
+        retry_after: None,
+        source: Source::Store,
+        granted: 0,
+        reserved: 0,
+        reservation: ReservationResult::None,
+        near: NearLimits(None),
+    };
+}
+
+/// The outcome of a charge: the decision, and what a store must know of the new state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChargeOutcome {
+    /// The answer to the charge.
+    pub decision: Decision,
+    /// When the state means the same as no state. If that is not after now, it need not be kept.
+    pub expires: Micros,
+    /// How full the new state is.
+    pub fill: Fill,
+}
