@@ -155,6 +155,7 @@ fn random_uuid() -> String {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderMap;
     use weir_client::tls::{ClientFiles, PemFile};
 
     use super::*;
