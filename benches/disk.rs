@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use weir_common::clock::{Clock, ManualClock, SystemClock};
 use weir_limit::{Algorithm, Limit, Op, Plan, SECOND, SlidingLog, Unit};
-use weir_store::disk::{DiskStore, Options};
+use weir_store::disk::{DiskOptions, DiskStore};
 use weir_store::memory::MemoryStore;
 use weir_store::{Answers, Batch, Charge, Key, Operations, Role, Store};
 
@@ -78,7 +78,7 @@ fn print_latencies(name: &str, latencies: &[u64]) {
 }
 
 fn open<C: Clock>(clock: C, path: &Path, max_keys: usize) -> DiskStore<C> {
-    let options = Options { path: path.to_owned(), sync: Duration::from_secs(1), max_keys };
+    let options = DiskOptions { path: path.to_owned(), sync: Duration::from_secs(1), max_keys };
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let store =
         DiskStore::open(clock, options, &weir_common::threads::Failures::default()).unwrap();

@@ -18,7 +18,7 @@ use weir::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use weir::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use weir::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use weir::rls::grpc::{Grpc, Limits, ReadScheduler};
-use weir::rls::service::{Descriptors, Options, RateLimit, RequestView, encode_framed};
+use weir::rls::service::{Descriptors, RateLimit, RequestView, ResponseOptions, encode_framed};
 use weir::trace::{Ends, Sampler};
 use weir_common::clock::SystemClock;
 use weir_common::entry::OwnedEntry;
@@ -153,7 +153,7 @@ fn rules(listed: u32) -> RuleSet {
         std::fs::write(directory.path().join(name), text).expect("a file");
     }
     let loaded =
-        Loaded::read(&Selection::of(directory.path()), &weir_rules::Options::default(), None);
+        Loaded::read(&Selection::of(directory.path()), &weir_rules::RuleOptions::default(), None);
     assert!(loaded.problems.is_empty(), "{}", loaded.render(loaded.problems.iter()));
     loaded.rules
 }
@@ -164,10 +164,13 @@ fn service(case: usize) -> Service {
     let store = MemoryStore::new(SystemClock::new(), 1_000_000);
     // With a ratio of 0 every admission is near its limit.
     let near_limit_ratio = if case == 12 { 0.0 } else { 0.8 };
-    let options = weir_limiter::Options { near_limit_ratio, ..weir_limiter::Options::default() };
+    let options = weir_limiter::LimiterOptions {
+        near_limit_ratio,
+        ..weir_limiter::LimiterOptions::default()
+    };
     let top = matches!(case, 10 | 11 | 12 | 14 | 15).then(|| {
         let options =
-            weir_top::Options { entries: 1024, redact: Vec::new(), threads: 2, share: false };
+            weir_top::TopOptions { entries: 1024, redact: Vec::new(), threads: 2, share: false };
         Arc::new(Top::new(options, Arc::new(SystemClock::new())))
     });
     let limiter = Arc::new(Limiter::new(store, options).with_top(top));
@@ -180,7 +183,7 @@ fn service(case: usize) -> Service {
     RateLimit::new(
         limiter,
         rules,
-        Options { budget: Some(Duration::from_secs(1)), ..Options::default() },
+        ResponseOptions { budget: Some(Duration::from_secs(1)), ..ResponseOptions::default() },
     )
 }
 

@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use governor::{Quota, RateLimiter};
 use weir_library::rules::{self, RuleFile, RuleSet};
 use weir_library::store::MemoryStore;
-use weir_library::{Descriptor, Holds, Limiter, Options, Request, SystemClock};
+use weir_library::{Descriptor, Holds, Limiter, LimiterOptions, Request, SystemClock};
 
 const KEYS: usize = 10_000;
 
@@ -36,7 +36,7 @@ type Memory = Limiter<MemoryStore<SystemClock>>;
 
 fn compile() -> RuleSet {
     let file = RuleFile { name: "bench.yaml".to_owned(), text: RULES.to_owned() };
-    let (rules, problems) = RuleSet::compile(&[file], &rules::Options::default(), None);
+    let (rules, problems) = RuleSet::compile(&[file], &rules::RuleOptions::default(), None);
     assert!(problems.is_empty(), "{problems:?}");
     rules
 }
@@ -54,7 +54,7 @@ fn main() {
     let keys: Vec<String> = (0..KEYS).map(|number| format!("user-{number}")).collect();
     let governor = RateLimiter::keyed(Quota::per_second(PER_SECOND));
     let (rules, store) = (compile(), MemoryStore::new(SystemClock::new(), 1_000_000));
-    let limiter = Limiter::new(store, Options::default());
+    let limiter = Limiter::new(store, LimiterOptions::default());
 
     let contenders: [(&str, Decide<'_>); 2] = [
         ("governor 0.10, check_key", &|key| governor.check_key(key).is_ok()),

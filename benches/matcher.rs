@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use weir_rules::source::RuleFile;
-use weir_rules::{Options, RuleSet};
+use weir_rules::{RuleOptions, RuleSet};
 
 const LIMIT: &str = "rate_limit: { unit: minute, requests_per_unit: 5 }";
 
 fn rules(descriptors: &str) -> RuleSet {
     let text = format!("domain: bench\ndescriptors:\n{descriptors}");
     let file = RuleFile { name: "bench.yaml".into(), text };
-    let (set, problems) = RuleSet::compile(&[file], &Options::default(), None);
+    let (set, problems) = RuleSet::compile(&[file], &RuleOptions::default(), None);
     assert!(problems.is_empty(), "{}", problems[0]);
     set
 }

@@ -21,7 +21,7 @@ use weir_limit::{
     Algorithm, Calendar, FixedWindow, Gcra, Limit, Op, Plan, SECOND, SlidingLog, SlidingWindow,
     Unit,
 };
-use weir_redis::{Access, Clock, Endpoint, Login, Options, RedisStore, Topology};
+use weir_redis::{Access, ClockSource, Endpoint, Login, RedisOptions, RedisStore, Topology};
 use weir_store::{Answers, Batch, Charge, Key, Role, Store};
 
 /// Returns the CPU time of the main thread of a process, in nanoseconds.
@@ -127,12 +127,12 @@ fn plans() -> Vec<(&'static str, Arc<Plan>)> {
 fn store(topology: Topology) -> RedisStore {
     let timeout = Duration::from_secs(5);
     let access = Access { login: Login::default(), tls: None, db: 0, timeout };
-    RedisStore::new(Options {
+    RedisStore::new(RedisOptions {
         topology,
         sentinel_access: access.clone(),
         access,
         prefix: "weir:".into(),
-        clock: Clock::Server,
+        clock: ClockSource::Server,
         wall: Arc::new(SystemClock::new()),
         slow_after: timeout,
         caller_deadline_below: Duration::ZERO,

@@ -41,7 +41,7 @@ use weir_common::error::SetupError;
 use weir_common::threads::Failures;
 use weir_controls::{ActiveRules, ControlClock, Controls};
 use weir_limiter::Limiter;
-use weir_redis::Clock;
+use weir_redis::ClockSource;
 use weir_rules::WatchedLists;
 use weir_store::Operations;
 use weir_telemetry::log::ActiveLevels;
@@ -93,7 +93,7 @@ impl App {
         let rules: Rules = Arc::new(ActiveRules::new(control_clock, *settings.rules.max_log_bytes));
         let is_shared = limiter.store().shared_table().is_some();
         let redis = settings.redis_options();
-        let has_redis_clock = redis.is_some_and(|(redis, _)| redis.clock == Clock::Server);
+        let has_redis_clock = redis.is_some_and(|(redis, _)| redis.clock == ClockSource::Server);
         let control_options = settings.control_options(is_shared);
         let controls = Arc::new(Controls::new(rules.clone(), control_options, {
             let limiter = limiter.clone();

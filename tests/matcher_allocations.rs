@@ -17,7 +17,7 @@ use weir_common::clock::SystemClock;
 use weir_controls::ActiveRules;
 use weir_limiter::{Descriptor, Holds, Limiter, Request};
 use weir_rules::source::{RuleFile, Selection};
-use weir_rules::{Loaded, Options, RuleSet};
+use weir_rules::{Loaded, RuleOptions, RuleSet};
 use weir_store::memory::MemoryStore;
 
 #[test]
@@ -48,12 +48,12 @@ fn to_read_valid_text_allocates_nothing() {
 fn a_decision_in_memory_allocates_its_response_alone() {
     let text = "{domain: d, descriptors: [{key: a, rate_limit: {rate: 1/d}}]}".into();
     let file = RuleFile { name: "rules.yaml".into(), text };
-    let (rules, problems) = RuleSet::compile(&[file], &Options::default(), None);
+    let (rules, problems) = RuleSet::compile(&[file], &RuleOptions::default(), None);
     assert_eq!(problems, []);
     let store = MemoryStore::new(SystemClock::new(), 1_000);
-    let limiter = Arc::new(Limiter::new(store, weir_limiter::Options::default()));
+    let limiter = Arc::new(Limiter::new(store, weir_limiter::LimiterOptions::default()));
     let rules = Arc::new(ActiveRules::of(rules));
-    let service = RateLimit::new(limiter, rules, service::Options::default());
+    let service = RateLimit::new(limiter, rules, service::ResponseOptions::default());
     let decide = || {
         let entries = ["1", "2", "3", "4"].map(|value| [("a", value)]);
         let descriptors =
@@ -110,7 +110,7 @@ descriptors:
     let rules = directory.path().join("rules.yaml");
     fs::write(&rules, text).unwrap();
     fs::write(directory.path().join("blocked.txt"), "203.0.113.0/24\nann\n::1\n").unwrap();
-    let loaded = Loaded::read(&Selection::of(rules), &Options::default(), None);
+    let loaded = Loaded::read(&Selection::of(rules), &RuleOptions::default(), None);
     assert!(loaded.problems.is_empty(), "{:?}", loaded.problems);
     let set = loaded.rules;
     let long = "x".repeat(10_000);

@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 
 use allocator::{kept, peak};
 use weir_rules::source::{RuleFile, Selection};
-use weir_rules::{Document, Loaded, Options, Problems, Rule, xds};
+use weir_rules::{Document, Loaded, Problems, Rule, RuleOptions, xds};
 
 /// The size of each file and message, in bytes.
 const SIZE: usize = 200_000;
@@ -62,7 +62,7 @@ fn of(text: &'static str) -> impl Fn(usize) -> String {
 
 /// Compiles a file and returns the length of its rendered problems.
 fn read<D: Document>(document: D, render: fn(&Loaded<D>) -> String) -> usize {
-    let loaded = Loaded::compile(vec![document], Problems::new(100), &Options::default(), None);
+    let loaded = Loaded::compile(vec![document], Problems::new(100), &RuleOptions::default(), None);
     render(&loaded).len()
 }
 
@@ -175,7 +175,7 @@ fn a_line_of_a_list_takes_few_bytes() {
     let selection = Selection::of(directory.path());
     let (mut loaded, mut left) = (None, 0);
     let peak = peak(|| {
-        let read = || Loaded::read(&selection, &Options::default(), None);
+        let read = || Loaded::read(&selection, &RuleOptions::default(), None);
         let (read, bytes) = kept(read);
         (loaded, left) = (Some(read), bytes);
     });

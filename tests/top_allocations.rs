@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use allocator::{allocations, peak};
 use weir_common::clock::ManualClock;
-use weir_top::{By, NearAdmission, Options, Outcome, Query, Recorded, Top, Window};
+use weir_top::{By, NearAdmission, Outcome, Query, Recorded, Top, TopOptions, Window};
 
 fn record(top: &Top, user: &str, outcome: Outcome<'_>) {
     let (domain, entries) = ("d", &[("user", user)][..]);
@@ -15,7 +15,7 @@ fn record(top: &Top, user: &str, outcome: Outcome<'_>) {
 }
 
 fn top(entries: usize) -> Top {
-    let options = Options { entries, redact: Vec::new(), threads: 1, share: false };
+    let options = TopOptions { entries, redact: Vec::new(), threads: 1, share: false };
     Top::new(options, Arc::new(ManualClock::new(0)))
 }
 
@@ -52,7 +52,7 @@ fn rare_keys_seldom_get_a_row_and_memory_is_bounded() {
 fn windows_take_at_most_twice_the_memory_of_all_time() {
     for length in [4, 400] {
         let (clock, entries) = (Arc::new(ManualClock::new(0)), 1024);
-        let options = Options { entries, redact: Vec::new(), threads: 1, share: false };
+        let options = TopOptions { entries, redact: Vec::new(), threads: 1, share: false };
         let end_steps = |steps: u32| {
             let top = Top::new(options.clone(), clock.clone());
             peak(|| {

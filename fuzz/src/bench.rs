@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use weir::proto::envoy::service::ratelimit::v3::RateLimitResponse;
-use weir::rls::service::{Options, RateLimit, Rules, encode_framed, encode_message};
+use weir::rls::service::{ResponseOptions, RateLimit, Rules, encode_framed, encode_message};
 use weir_api::headers::{HeaderNames, HeaderOptions};
 use weir_common::clock::ManualClock;
 use weir_limit::SECOND;
@@ -27,13 +27,13 @@ impl Bench {
     pub fn new(rules: Arc<RuleSet>, more: bool) -> Bench {
         let clock = Arc::new(ManualClock::new(NOW));
         let store = MemoryStore::new(clock.clone(), 1_000);
-        let limiter = Arc::new(Limiter::new(store, weir_limiter::Options::default()));
+        let limiter = Arc::new(Limiter::new(store, weir_limiter::LimiterOptions::default()));
         let headers = || HeaderNames {
             limit: "RateLimit-Limit".into(),
             remaining: "RateLimit-Remaining".into(),
             reset: "RateLimit-Reset".into(),
         };
-        let options = Options {
+        let options = ResponseOptions {
             headers: HeaderOptions {
                 names: more.then(headers),
                 retry_after: more,
@@ -41,7 +41,7 @@ impl Bench {
             },
             dynamic_metadata: more,
             budget: None,
-            ..Options::default()
+            ..ResponseOptions::default()
         };
         let in_force = Rules::default();
         in_force.set_rules(rules);

@@ -12,7 +12,7 @@ use clap::Parser;
 use libfuzzer_sys::fuzz_target;
 use serde::de::IgnoredAny;
 use weir_replay::{Input, Mapping, MappingArgs, Output, Replay};
-use weir_rules::{Options, RuleSet, source::RuleFile};
+use weir_rules::{RuleOptions, RuleSet, source::RuleFile};
 
 const RULES: &str = "
 domain: d
@@ -44,7 +44,7 @@ fuzz_target!(|input: &[u8]| {
     let args = Args::parse_from(arguments.chain(&descriptors));
     let mapping = Mapping::read(&args.mapping).expect("a mapping");
     let file = RuleFile { name: "rules.yaml".to_owned(), text: RULES.to_owned() };
-    let (rules, problems) = RuleSet::compile(&[file], &Options::default(), None);
+    let (rules, problems) = RuleSet::compile(&[file], &RuleOptions::default(), None);
     assert!(problems.is_empty(), "{problems:?}");
     let rules = ("rules.yaml".to_owned(), rules);
     // What is compressed may be a thousand times as long.

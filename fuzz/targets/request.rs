@@ -15,13 +15,13 @@ use weir_fuzz::{made, wire};
 use weir_limit::SECOND;
 use weir_limiter::Request;
 use weir_rules::source::RuleFile;
-use weir_rules::{Options, RuleSet};
+use weir_rules::{RuleOptions, RuleSet};
 
 /// Every algorithm, by itself and together with others.
 static RULES: LazyLock<Arc<RuleSet>> = LazyLock::new(|| {
     let files = [include_str!("request/each.yaml"), include_str!("request/together.yaml")];
     let files = files.map(|text| RuleFile { name: "rules".into(), text: text.into() });
-    let (rules, problems) = RuleSet::compile(&files, &Options::default(), None);
+    let (rules, problems) = RuleSet::compile(&files, &RuleOptions::default(), None);
     assert_eq!(problems, []);
     Arc::new(rules)
 });

@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 use weir_fuzz::ruled;
 use weir_rules::source::{RuleFile, Selection};
-use weir_rules::{Loaded, Options};
+use weir_rules::{Loaded, RuleOptions};
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else { return no_text(bytes) };
@@ -36,7 +36,7 @@ fn no_text(bytes: &[u8]) {
         std::env::temp_dir().join(format!("weir-fuzz-{}.yaml", std::process::id()))
     });
     std::fs::write(&*FILE, bytes).expect("a file");
-    let loaded = Loaded::read(&Selection::of(&*FILE), &Options::default(), None);
+    let loaded = Loaded::read(&Selection::of(&*FILE), &RuleOptions::default(), None);
     let _ = std::fs::remove_file(&*FILE);
     let [problem] = &loaded.problems[..] else { panic!("one problem: {:?}", loaded.problems) };
     ruled::is_in_text(problem, &String::from_utf8_lossy(bytes));

@@ -6,14 +6,14 @@ use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use prost::Message;
 use weir_fuzz::{made, ruled, wire};
 use weir_rules::proto::RateLimitConfig;
-use weir_rules::{Loaded, Options, Problems, RuleSet, xds};
+use weir_rules::{Loaded, RuleOptions, Problems, RuleSet, xds};
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(config) = RateLimitConfig::decode(bytes) else { return };
     let Ok(resource) = xds::Resource::decode(bytes.to_vec().into(), "") else { return };
     assert_eq!(resource.name, config.name);
     let files = vec![resource.clone()];
-    let loaded = Loaded::compile(files, Problems::new(100), &Options::default(), None);
+    let loaded = Loaded::compile(files, Problems::new(100), &RuleOptions::default(), None);
     assert_eq!(loaded.render_errors().is_empty(), loaded.is_good());
     ruled::check(vec![resource], false, |problem, _| {
         let position = problem.position.unwrap_or_else(|| panic!("{problem} has no position"));

@@ -15,7 +15,7 @@ use crate::settings::Settings;
 use weir_common::error::SetupError;
 use weir_common::threads;
 use weir_limiter::Limiter;
-use weir_redis::Clock;
+use weir_redis::ClockSource;
 use weir_store::Operations;
 
 /// How long a client whose host is gone keeps its connection.
@@ -42,7 +42,7 @@ impl RespListener {
             .map(|path| TokenFile::load("resp.password_file", SecretKind::Password, path))
             .transpose()?;
         let mut resp = Resp::new(rate_limit, settings.resp_limits(), password);
-        if settings.redis_options().is_some_and(|(redis, _)| redis.clock == Clock::Server) {
+        if settings.redis_options().is_some_and(|(redis, _)| redis.clock == ClockSource::Server) {
             resp = resp.refusing_at();
         }
         Ok(Some(RespListener {

@@ -77,7 +77,7 @@ mod tests {
     use crate::rule_sources::loader::Loader;
     use crate::rule_sources::watch::{RuleFiles, WatchContext, WatchKind};
     use crate::settings::Settings;
-    use weir_rules::{Document, Lists, Options};
+    use weir_rules::{Document, Lists, RuleOptions};
 
     /// A start of weir: rules that are named, the settings file, and the environment.
     struct Layout<'l> {
@@ -144,10 +144,10 @@ mod tests {
             }
             let Command::Check(args) = Cli::try_parse_from(line).unwrap().command else { panic!() };
             let args = with_settings(args, self.env(directory)).expect("rules");
-            let options = Options {
+            let options = RuleOptions {
                 merge_domains: args.rule_files.merge_domains,
                 lists: Lists::BesideRules,
-                ..Options::default()
+                ..RuleOptions::default()
             };
             let read = weir_tools::rule_files::load(&args.paths, &[], &options, &args.selection);
             assert!(read.loaded.is_good(), "{:?}", read.loaded.problems);

@@ -126,7 +126,7 @@ fn print_settings(settings: &Settings) {
 
 enum RuleSource {
     Files(Selection),
-    Xds(Box<xds::Options>),
+    Xds(Box<xds::XdsOptions>),
 }
 
 impl RuleSource {

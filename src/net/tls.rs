@@ -26,7 +26,7 @@ mod queue;
 mod tests;
 
 pub use certificates::Certificates;
-pub use config::Options;
+pub use config::TlsOptions;
 pub use handshake::Handshakes;
 pub use identities::{CertificateProblem, Identities};
 pub use metrics::TlsListeners;

@@ -36,11 +36,11 @@ pub enum Parameters {
     Bucket(ReduceBucket),
 }
 
-type Place = ArcSwapOption<(Parameters, Arc<Plan>)>;
+type PlanSlot = ArcSwapOption<(Parameters, Arc<Plan>)>;
 
 /// Plans by their parameters. Two that share a place replace each other.
 pub struct Plans {
-    places: Box<[Place]>,
+    places: Box<[PlanSlot]>,
     /// Clients cannot choose parameters that share a place.
     hasher: RandomState,
 }

@@ -15,6 +15,6 @@ pub use decode::{DecodeError, Decoded, Descriptors, RequestView};
 pub use health::HealthService;
 pub use permissions::{Permissions, Protocol};
 pub use rate_limit::{
-    HoldGuard, Options, RateLimit, Rules, caller_deadline_below, parse_timeout, rejection,
+    HoldGuard, RateLimit, ResponseOptions, Rules, caller_deadline_below, parse_timeout, rejection,
 };
 pub use response::{PREFIX_BYTES, encode_framed, encode_message};

@@ -33,12 +33,12 @@ use weir_common::metrics::{MetricSink, MetricSource};
 use weir_rules::source::RuleFile;
 use weir_rules::source::settled_files::Unsettled;
 use weir_rules::xds::Resource;
-use weir_rules::{Document, Loaded, Options, Problem, Problems, RuleSet, Severity, compare};
+use weir_rules::{Document, Loaded, Problem, Problems, RuleOptions, RuleSet, Severity, compare};
 
 #[derive(Debug)]
 pub struct Loader {
     rules: Rules,
-    options: Options,
+    options: RuleOptions,
     health: Arc<Health>,
     metrics: LoadMetrics,
     /// Held while a set is loaded: its counters come from the set that it replaces.
@@ -104,7 +104,7 @@ fn free_unused(set: Option<Arc<RuleSet>>) {
 }
 
 impl Loader {
-    pub fn new(rules: Rules, options: Options, health: Arc<Health>) -> Loader {
+    pub fn new(rules: Rules, options: RuleOptions, health: Arc<Health>) -> Loader {
         Loader {
             rules,
             health,
@@ -227,7 +227,7 @@ impl Loader {
         let can_be_good = !problems.has_errors();
         let previous = self.rules.load_full();
         let overlay = self.overlay.as_ref().and_then(OverlayState::active);
-        let options = Options { overlay, ..self.options.clone() };
+        let options = RuleOptions { overlay, ..self.options.clone() };
         let loaded = Loaded::compile(files, problems, &options, previous.as_deref());
         if source == UpdateSource::Files && loaded.has_unsettled_lists() {
             return Err(NotLoaded::ListsAreWritten);

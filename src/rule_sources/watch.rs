@@ -398,7 +398,7 @@ mod tests {
         std::fs::write(&file, "domain: shop\n").unwrap();
         let health = Arc::new(Health::new(false, false));
         let rules = Rules::default();
-        let loader = Loader::new(rules.clone(), weir_rules::Options::default(), health);
+        let loader = Loader::new(rules.clone(), weir_rules::RuleOptions::default(), health);
         let selection = Selection::of(&file);
         let poll = Duration::from_secs(3_600);
         let (loader, metrics) = (Arc::new(loader), Arc::new(WatchMetrics::default()));

@@ -27,7 +27,7 @@ use crate::rule_sources::loader::Loader;
 use backoff::Backoff;
 use exchange::{Acknowledgement, Exchange, Outcome};
 use report::Report;
-pub use server::{Options, Tls, check};
+pub use server::{Tls, XdsOptions, check};
 use weir_api::grpc_client;
 use weir_common::error::with_causes;
 use weir_common::threads;
@@ -44,14 +44,18 @@ const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub struct Client {
-    options: Arc<Options>,
+    options: Arc<XdsOptions>,
     headers: MetadataMap,
     loader: Arc<Loader>,
     report: Report,
 }
 
 impl Client {
-    pub fn new(options: Options, loader: Arc<Loader>, metrics: &Metrics) -> Result<Client, String> {
+    pub fn new(
+        options: XdsOptions,
+        loader: Arc<Loader>,
+        metrics: &Metrics,
+    ) -> Result<Client, String> {
         let headers = server::headers(&options.headers)?;
         let report = Report::new(&options, loader.clone(), metrics);
         Ok(Client { options: Arc::new(options), headers, loader, report })
@@ -64,7 +68,7 @@ impl Client {
 
     async fn run(&self) {
         let exchange = Arc::new(Mutex::new(Exchange::new(self.node())));
-        let Options { backoff_min, backoff_max, backoff_jitter, .. } = *self.options;
+        let XdsOptions { backoff_min, backoff_max, backoff_jitter, .. } = *self.options;
         let mut backoff = Backoff::new(backoff_min, backoff_max, backoff_jitter);
         loop {
             let started = Instant::now();

@@ -5,11 +5,11 @@ use super::reference::variables::variable_of;
 use super::setting::{Resolved, SettingError};
 use super::table::{Settings, TlsSettings};
 use crate::http::operators::AccessOptions;
-use crate::net::tls::Options;
+use crate::net::tls::TlsOptions;
 use weir_common::secret::without_login;
 
 impl Settings {
-    pub fn tls_options(&self, listener: &'static str) -> Option<Options> {
+    pub fn tls_options(&self, listener: &'static str) -> Option<TlsOptions> {
         let (group, tls, protocol) = match listener {
             "grpc" => ("grpc.tls", &self.grpc.tls, "h2"),
             "http" => ("http.tls", &self.http.tls, "http/1.1"),
@@ -18,7 +18,7 @@ impl Settings {
         };
         // Errors were reported by `load`.
         let (Some(cert), Some(key)) = (&*tls.cert, &*tls.key) else { return None };
-        tls.enabled.then(|| Options {
+        tls.enabled.then(|| TlsOptions {
             group,
             listener,
             protocol,

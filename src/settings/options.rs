@@ -35,8 +35,8 @@ fn timeout(setting: Duration) -> Duration {
 }
 
 impl Settings {
-    pub fn rule_options(&self) -> weir_rules::Options {
-        weir_rules::Options {
+    pub fn rule_options(&self) -> weir_rules::RuleOptions {
+        weir_rules::RuleOptions {
             merge_domains: *self.rules.merge_domains,
             max_log_bytes: *self.rules.max_log_bytes,
             max_series: *self.metrics.max_series,
@@ -47,7 +47,7 @@ impl Settings {
                 RulesSource::Files => Lists::BesideRules,
                 RulesSource::Xds => Lists::InDirectory(self.rules.values_dir.clone()),
             },
-            ..weir_rules::Options::default()
+            ..weir_rules::RuleOptions::default()
         }
     }
 
@@ -106,9 +106,9 @@ impl Settings {
         })
     }
 
-    pub fn xds_options(&self) -> Option<xds::Options> {
+    pub fn xds_options(&self) -> Option<xds::XdsOptions> {
         let xds = &self.rules.xds;
-        self.is_xds().then(|| xds::Options {
+        self.is_xds().then(|| xds::XdsOptions {
             url: xds.url.to_string().into(),
             node_id: xds.node_id.to_string(),
             node_metadata: xds.node_metadata.to_vec(),
@@ -170,7 +170,7 @@ impl Settings {
         }
     }
 
-    pub fn service_options(&self, protocol: Protocol) -> service::Options {
+    pub fn service_options(&self, protocol: Protocol) -> service::ResponseOptions {
         let response = &self.response;
         let (allow_overrides, allow_negative_hits) = match protocol {
             Protocol::Grpc => (*self.grpc.allow_overrides, *self.grpc.allow_negative_hits),
@@ -178,7 +178,7 @@ impl Settings {
             // Redis clients cannot send limits.
             Protocol::Resp => (true, *self.resp.allow_negative_hits),
         };
-        service::Options {
+        service::ResponseOptions {
             headers: HeaderOptions {
                 names: response.headers.then(|| HeaderNames {
                     limit: response.limit_header.to_string(),
@@ -194,8 +194,8 @@ impl Settings {
         }
     }
 
-    pub fn limiter_options(&self) -> weir_limiter::Options {
-        weir_limiter::Options {
+    pub fn limiter_options(&self) -> weir_limiter::LimiterOptions {
+        weir_limiter::LimiterOptions {
             shadow_mode: *self.response.shadow_mode,
             quota_mode: *self.response.quota_mode,
             near_limit_ratio: *self.metrics.near_limit_ratio,
@@ -206,34 +206,36 @@ impl Settings {
         }
     }
 
-    pub fn top_options(&self) -> weir_top::Options {
+    pub fn top_options(&self) -> weir_top::TopOptions {
         let redact = self.top.redact.to_vec();
         // Besides those of gRPC: the thread of /json, and with Redis the main thread.
         let threads = self.threads() + 2;
         let share = *self.top.share;
-        weir_top::Options { entries: TOP_ENTRIES, redact, threads, share }
+        weir_top::TopOptions { entries: TOP_ENTRIES, redact, threads, share }
     }
 
     /// Returns how controls are kept and shared. `is_shared`: the store has a table of all replicas.
-    pub fn control_options(&self, is_shared: bool) -> weir_controls::Options {
-        weir_controls::Options {
+    pub fn control_options(&self, is_shared: bool) -> weir_controls::ControlsOptions {
+        weir_controls::ControlsOptions {
             file: self.controls.file.clone(),
             is_shared,
-            ..weir_controls::Options::default()
+            ..weir_controls::ControlsOptions::default()
         }
     }
 
     /// Returns how to count in Redis, and how to count limits per second if they have a Redis of
     /// their own.
-    pub fn redis_options(&self) -> Option<(weir_redis::Options, Option<weir_redis::Options>)> {
+    pub fn redis_options(
+        &self,
+    ) -> Option<(weir_redis::RedisOptions, Option<weir_redis::RedisOptions>)> {
         // Its errors were reported by `load`.
         (*self.store.kind == StoreKind::Redis).then(|| redis::read(self, &mut Vec::new()))
     }
 
-    pub fn disk_options(&self) -> Option<weir_store::disk::Options> {
+    pub fn disk_options(&self) -> Option<weir_store::disk::DiskOptions> {
         let (disk, max_keys) = (&self.store.disk, *self.store.memory.max_keys);
         let path = disk.path.clone().filter(|_| *self.store.kind == StoreKind::Disk)?;
-        Some(weir_store::disk::Options { path, sync: *disk.sync, max_keys })
+        Some(weir_store::disk::DiskOptions { path, sync: *disk.sync, max_keys })
     }
 
     /// Whether rules come from a management server.

@@ -5,29 +5,29 @@ use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use super::format::percent_decoded;
 use super::setting::{Resolved, SettingError};
 use super::table::{Settings, TracingSettings};
-use weir_telemetry::otlp::{Options, Protocol, Resource};
+use weir_telemetry::otlp::{OtlpOptions, OtlpProtocol, Resource};
 
 /// The variable whose URL is for all signals: a path is added to it for HTTP.
 const SHARED_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
 impl Settings {
-    pub fn otlp_options(&self) -> Option<Options> {
+    pub fn otlp_options(&self) -> Option<OtlpOptions> {
         // Its errors were reported by `load`.
         self.tracing.enabled.then(|| read(self).ok()).flatten()
     }
 }
 
-pub(super) fn read(settings: &Settings) -> Result<Options, SettingError> {
+pub(super) fn read(settings: &Settings) -> Result<OtlpOptions, SettingError> {
     let (tracing, otlp) = (&settings.tracing, &settings.otlp);
     let protocol = *tracing.protocol;
     let default = match protocol {
-        Protocol::Http => "http://localhost:4318",
-        Protocol::Grpc => "http://localhost:4317",
+        OtlpProtocol::Http => "http://localhost:4318",
+        OtlpProtocol::Grpc => "http://localhost:4317",
     };
     let endpoint = &tracing.endpoint;
     let is_whole = endpoint.is_some() && endpoint.origin != SHARED_ENDPOINT;
     let mut url = endpoint.as_deref().unwrap_or(default).to_owned();
-    if protocol == Protocol::Http && !is_whole {
+    if protocol == OtlpProtocol::Http && !is_whole {
         url = url.trim_end_matches('/').to_owned() + "/v1/traces";
     }
     if !is_url(&url) {
@@ -35,7 +35,7 @@ pub(super) fn read(settings: &Settings) -> Result<Options, SettingError> {
         return Err(endpoint.error(&message, format!("write a URL such as {default}")));
     }
     otlp.files.check()?;
-    Ok(Options {
+    Ok(OtlpOptions {
         resource: resource(tracing),
         protocol,
         url: url.into(),

@@ -16,7 +16,7 @@ use super::table::{
 use crate::rls::service::caller_deadline_below;
 use url::Url;
 use weir_common::clock::WallClock;
-use weir_redis::{Access, Endpoint, Login, Options, PasswordFile, Topology};
+use weir_redis::{Access, Endpoint, Login, PasswordFile, RedisOptions, Topology};
 
 #[derive(Clone, Copy, Debug)]
 struct Server<'a> {
@@ -27,7 +27,10 @@ struct Server<'a> {
 }
 
 /// Returns the options of the store, and those of limits per second if they have a Redis of their own.
-pub fn read(settings: &Settings, errors: &mut Vec<SettingError>) -> (Options, Option<Options>) {
+pub fn read(
+    settings: &Settings,
+    errors: &mut Vec<SettingError>,
+) -> (RedisOptions, Option<RedisOptions>) {
     let redis = &settings.store.redis;
     if redis.key_prefix.contains(['{', '}']) {
         let message = format!("is {:?}, and has braces", *redis.key_prefix);
@@ -79,7 +82,7 @@ pub fn check_top_share(settings: &mut Settings) {
 }
 
 impl Server<'_> {
-    fn options(&self, settings: &Settings, errors: &mut Vec<SettingError>) -> Options {
+    fn options(&self, settings: &Settings, errors: &mut Vec<SettingError>) -> RedisOptions {
         let redis = &settings.store.redis;
         let urls = self.urls(errors);
         let login = self.login(&urls, errors);
@@ -99,7 +102,7 @@ impl Server<'_> {
         }
         let (db, tls) = (self.db(&urls, errors), self.tls(&urls, errors));
         let timeout = *self.server.connect_timeout;
-        Options {
+        RedisOptions {
             topology: self.servers(urls),
             access: Access { login, tls: tls.clone(), db: db.into(), timeout },
             sentinel_access: Access { login: sentinel_login, tls, db: 0, timeout },

@@ -3,7 +3,7 @@
 use super::setting::SettingError;
 use super::table::Settings;
 use weir_telemetry::reference;
-use weir_telemetry::statsd::{Dialect, Mogrifier, MogrifierError, Options, Protocol};
+use weir_telemetry::statsd::{Dialect, Mogrifier, MogrifierError, StatsdOptions, StatsdProtocol};
 
 /// The reference's variables that name a server.
 const SERVER_VARIABLES: [&str; 2] = ["STATSD_HOST", "STATSD_PORT"];
@@ -19,17 +19,17 @@ impl Settings {
         }
     }
 
-    pub fn statistic_options(&self) -> reference::Options {
-        reference::Options {
+    pub fn statistic_options(&self) -> reference::ReferenceOptions {
+        reference::ReferenceOptions {
             tags: reference::Tags::new(&self.metrics.tags),
             local_cache: *self.metrics.local_cache,
         }
     }
 
     /// Returns where metrics are sent to by the names of the reference.
-    pub fn statsd_options(&self) -> Vec<Options> {
+    pub fn statsd_options(&self) -> Vec<StatsdOptions> {
         let metrics = &self.metrics;
-        let options = |protocol, dialect| Options {
+        let options = |protocol, dialect| StatsdOptions {
             address: metrics.statsd.address.to_string(),
             protocol,
             dialect,
@@ -46,7 +46,7 @@ impl Settings {
         }
         if *metrics.dogstatsd.enabled {
             let dialect = Dialect::DogStatsD(self.mogrifiers.clone());
-            all.push(options(Protocol::Udp, dialect));
+            all.push(options(StatsdProtocol::Udp, dialect));
         }
         all
     }

@@ -130,7 +130,9 @@ fn product() -> Vec<Source> {
 fn few_files_are_short() {
     let product = product();
     assert!(product.len() > 300, "{}", product.len());
-    let short = product.iter().filter(|file| file.code.lines().count() < 40);
+    // The root of a package has only its modules and their names.
+    let others = product.iter().filter(|file| !file.path.ends_with("src/lib.rs"));
+    let short = others.filter(|file| file.code.lines().count() < 40);
     let short: Vec<_> = short.map(|file| file.path.display()).collect();
     assert!(short.len() <= MAX_SHORT_FILES, "{}: {short:#?}", short.len());
 }

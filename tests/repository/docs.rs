@@ -12,7 +12,7 @@ use crate::support::{files, markdown};
 
 use weir_limit::{Decision, Micros, Op, Plan, SECOND, State};
 use weir_rules::source::RuleFile;
-use weir_rules::{Lists, Options, RuleSet};
+use weir_rules::{Lists, RuleOptions, RuleSet};
 
 use files::read;
 
@@ -26,7 +26,8 @@ fn compile(text: &str) -> (RuleSet, String) {
     let file = RuleFile { name: "shop.yaml".into(), text: text.into() };
     // The lists that examples name are not there. What is rejected is what `weir check` rejects.
     let lists = Lists::Unread;
-    let options = Options { lists, rejects_ignored_shadow_mode: true, ..Options::default() };
+    let options =
+        RuleOptions { lists, rejects_ignored_shadow_mode: true, ..RuleOptions::default() };
     let (rules, problems) = RuleSet::compile(std::slice::from_ref(&file), &options, None);
     let rendered = problems.iter().map(|problem| format!("{problem}\n")).collect();
     (rules, rendered)

@@ -35,7 +35,7 @@ const MAX_INLINE: usize = 100;
 
 /// How controls are kept and shared.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ControlsOptions {
     /// The file that keeps controls; none: they end with the process, or are kept by Redis.
     pub file: Option<PathBuf>,
     /// The interval at which changes of other replicas are read.
@@ -46,10 +46,10 @@ pub struct Options {
     pub is_shared: bool,
 }
 
-impl Default for Options {
-    fn default() -> Options {
+impl Default for ControlsOptions {
+    fn default() -> ControlsOptions {
         let poll = Duration::from_millis(250);
-        Options { file: None, poll, max: MAX_CONTROLS, is_shared: false }
+        ControlsOptions { file: None, poll, max: MAX_CONTROLS, is_shared: false }
     }
 }
 
@@ -91,7 +91,7 @@ pub struct Unkept {
 /// The controls of this process.
 pub struct Controls {
     active: Arc<ActiveRules>,
-    options: Options,
+    options: ControlsOptions,
     set: Mutex<ControlSet>,
     /// Held while a control is checked and put.
     putting: tokio::sync::Mutex<()>,
@@ -130,7 +130,7 @@ impl Controls {
     /// Makes the handle of the controls of `active`, and reads the file, if any. Calls `on_change` after each change.
     pub fn new(
         active: Arc<ActiveRules>,
-        options: Options,
+        options: ControlsOptions,
         on_change: impl Fn() + Send + Sync + 'static,
     ) -> Controls {
         let mut controls = Controls {

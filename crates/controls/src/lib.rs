@@ -39,7 +39,7 @@ mod time;
 pub use compiled::{CompiledControls, Effect};
 pub use control::{Action, Control, Draft, LimitChange};
 pub use error::{ControlError, ErrorKind};
-pub use handle::{Controls, Options, PutOptions, Unkept, Written};
+pub use handle::{Controls, ControlsOptions, PutOptions, Unkept, Written};
 pub use request::Expiry;
 pub use share::FirstRead;
 pub use snapshot::{ActiveRules, ActiveView, Snapshot};

@@ -27,7 +27,7 @@ const EXPIRED_ROW_TIME: Micros = 60 * SECOND;
 /// All controls, and what the table does not have of them.
 #[derive(Debug, Default)]
 pub(super) struct ControlSet {
-    rows: BTreeMap<String, Row>,
+    rows: BTreeMap<String, ControlRecord>,
     /// The times at which rows end next, with their ids.
     ends: BTreeSet<(Micros, String)>,
     /// The times of the tombstones, with their ids.
@@ -56,7 +56,7 @@ pub(super) struct Merged {
 impl ControlSet {
     /// The controls, expired or not.
     pub fn controls(&self) -> impl Iterator<Item = &Arc<Control>> {
-        self.rows.values().filter_map(Row::control)
+        self.rows.values().filter_map(ControlRecord::control)
     }
 
     /// The number of controls, expired or not, but that of an id.
@@ -73,7 +73,9 @@ impl ControlSet {
     /// Returns what has changed since the last call, for the file: ids, and the texts of their rows.
     pub fn take_unwritten(&mut self) -> Vec<(String, Option<String>)> {
         let ids = std::mem::take(&mut self.unwritten).into_iter();
-        ids.map(|id| (self.rows.get(&id).map(Row::text), id)).map(|(text, id)| (id, text)).collect()
+        ids.map(|id| (self.rows.get(&id).map(ControlRecord::text), id))
+            .map(|(text, id)| (id, text))
+            .collect()
     }
 
     pub fn get(&self, id: &str) -> Option<&Arc<Control>> {
@@ -87,10 +89,10 @@ impl ControlSet {
 
     pub fn put(&mut self, control: Arc<Control>, shares: bool) {
         let until = control.until.unwrap_or(Micros::MAX);
-        let replaced = self.rows.get(&control.id).filter(|_| shares).map(Row::expires_at);
+        let replaced = self.rows.get(&control.id).filter(|_| shares).map(ControlRecord::expires_at);
         let tombstone_until = replaced.map(|replaced| replaced.min(control.at + TOMBSTONE_TIME));
         let tombstone_until = tombstone_until.filter(|tombstone_until| *tombstone_until > until);
-        self.set(control.id.clone(), Row::Control { control, tombstone_until }, shares);
+        self.set(control.id.clone(), ControlRecord::Control { control, tombstone_until }, shares);
     }
 
     /// Deletes a control at `at`. The tombstone stays only where others might have the control.
@@ -98,7 +100,7 @@ impl ControlSet {
         let control = self.get(id)?.clone();
         if shares {
             let until = at + TOMBSTONE_TIME;
-            self.set(id.to_owned(), Row::Tombstone(Tombstone { at, until }), true);
+            self.set(id.to_owned(), ControlRecord::Tombstone(Tombstone { at, until }), true);
             self.drop_oldest_tombstones();
         } else {
             self.take(id);
@@ -106,7 +108,7 @@ impl ControlSet {
         Some(control)
     }
 
-    fn set(&mut self, id: String, row: Row, shares: bool) {
+    fn set(&mut self, id: String, row: ControlRecord, shares: bool) {
         if shares {
             self.unshared.insert(id.clone());
         }
@@ -114,12 +116,12 @@ impl ControlSet {
     }
 
     /// Inserts or replaces a row. Nothing else adds to `rows`.
-    fn insert(&mut self, id: String, row: Row) {
+    fn insert(&mut self, id: String, row: ControlRecord) {
         self.take(&id);
         if let Some(end) = row.next_end() {
             self.ends.insert((end, id.clone()));
         }
-        if let Row::Tombstone(tombstone) = &row {
+        if let ControlRecord::Tombstone(tombstone) = &row {
             self.tombstones.insert((tombstone.at, id.clone()));
         }
         self.inactive.insert(id.clone());
@@ -128,13 +130,13 @@ impl ControlSet {
     }
 
     /// Removes a row. Nothing else removes from `rows`.
-    fn take(&mut self, id: &str) -> Option<Row> {
+    fn take(&mut self, id: &str) -> Option<ControlRecord> {
         let (id, row) = self.rows.remove_entry(id)?;
         let place = |time| (time, id.clone());
         if let Some(end) = row.next_end() {
             self.ends.remove(&place(end));
         }
-        if let Row::Tombstone(tombstone) = &row {
+        if let ControlRecord::Tombstone(tombstone) = &row {
             self.tombstones.remove(&place(tombstone.at));
         }
         self.inactive.insert(id.clone());
@@ -166,7 +168,7 @@ impl ControlSet {
         self.obsolete.clear();
         for TableRow { name: id, at, text } in rows {
             missing.remove(&id);
-            let Some(mut theirs) = Row::read(&id, at, &text) else {
+            let Some(mut theirs) = ControlRecord::read(&id, at, &text) else {
                 merged.unknown += 1;
                 continue;
             };
@@ -296,7 +298,7 @@ fn removal(name: String, at: Micros) -> RowChange {
 /// A control, or what is left of one; as text the JSON of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub(super) enum Row {
+pub(super) enum ControlRecord {
     Tombstone(Tombstone),
     Control {
         #[serde(flatten)]
@@ -316,44 +318,44 @@ pub(super) struct Tombstone {
     pub until: Micros,
 }
 
-impl Row {
+impl ControlRecord {
     pub fn at(&self) -> Micros {
         match self {
-            Row::Control { control, .. } => control.at,
-            Row::Tombstone(tombstone) => tombstone.at,
+            ControlRecord::Control { control, .. } => control.at,
+            ControlRecord::Tombstone(tombstone) => tombstone.at,
         }
     }
 
     fn set_at(&mut self, at: Micros) {
         match self {
-            Row::Control { control, .. } => Arc::make_mut(control).at = at,
-            Row::Tombstone(tombstone) => tombstone.at = at,
+            ControlRecord::Control { control, .. } => Arc::make_mut(control).at = at,
+            ControlRecord::Tombstone(tombstone) => tombstone.at = at,
         }
     }
 
     pub fn control(&self) -> Option<&Arc<Control>> {
         match self {
-            Row::Control { control, .. } => Some(control),
-            Row::Tombstone(_) => None,
+            ControlRecord::Control { control, .. } => Some(control),
+            ControlRecord::Tombstone(_) => None,
         }
     }
 
     /// Returns when the row expires: with its control, or with the tombstone after that.
     pub fn expires_at(&self) -> Micros {
         match self {
-            Row::Control { control, tombstone_until } => {
+            ControlRecord::Control { control, tombstone_until } => {
                 let until = control.until.unwrap_or(Micros::MAX);
                 tombstone_until.map_or(until, |tombstone_until| until.max(tombstone_until))
             }
-            Row::Tombstone(tombstone) => tombstone.until,
+            ControlRecord::Tombstone(tombstone) => tombstone.until,
         }
     }
 
     /// Returns when the row changes by itself: when its control or its tombstone expires.
     pub fn next_end(&self) -> Option<Micros> {
         match self {
-            Row::Control { control, .. } => control.until,
-            Row::Tombstone(tombstone) => Some(tombstone.until),
+            ControlRecord::Control { control, .. } => control.until,
+            ControlRecord::Tombstone(tombstone) => Some(tombstone.until),
         }
     }
 
@@ -363,10 +365,10 @@ impl Row {
 
     /// Turns a row whose control has expired into a tombstone, if one is to remain.
     pub fn end(&mut self, now: Micros) {
-        if let Row::Control { control, tombstone_until: Some(until) } = self
+        if let ControlRecord::Control { control, tombstone_until: Some(until) } = self
             && control.is_expired(now)
         {
-            *self = Row::Tombstone(Tombstone { at: control.at, until: *until });
+            *self = ControlRecord::Tombstone(Tombstone { at: control.at, until: *until });
         }
     }
 
@@ -376,8 +378,8 @@ impl Row {
     }
 
     /// Reads a row that was written at `at` or later; none if it is not one, as of a newer version.
-    pub fn read(name: &str, at: Micros, text: &str) -> Option<Row> {
-        let mut row: Row = serde_json::from_str(text).ok()?;
+    pub fn read(name: &str, at: Micros, text: &str) -> Option<ControlRecord> {
+        let mut row: ControlRecord = serde_json::from_str(text).ok()?;
         row.set_at(row.at().max(at));
         row.control().is_none_or(|control| control.id == name).then_some(row)
     }

@@ -16,7 +16,7 @@ use std::iter::empty;
 use std::sync::Arc;
 
 use super::control::{MAX_COMPARED, MAX_CONTROLS};
-use super::set::{MAX_TOMBSTONES, Row};
+use super::set::{ControlRecord, MAX_TOMBSTONES};
 use super::*;
 use weir_common::clock::ManualClock;
 use weir_common::entry::OwnedEntry;
@@ -29,7 +29,7 @@ const NOW: Micros = 1_700_049_600 * SECOND;
 
 fn rule_set(text: &str) -> RuleSet {
     let file = RuleFile { name: "test.yaml".into(), text: text.into() };
-    let (rules, problems) = RuleSet::compile(&[file], &weir_rules::Options::default(), None);
+    let (rules, problems) = RuleSet::compile(&[file], &weir_rules::RuleOptions::default(), None);
     assert_eq!(problems, []);
     rules
 }
@@ -74,7 +74,7 @@ struct Process {
 }
 
 impl Process {
-    fn new(options: Options) -> Process {
+    fn new(options: ControlsOptions) -> Process {
         let clock = Arc::new(ManualClock::new(NOW));
         let active = Arc::new(ActiveRules::new(ControlClock::new(clock.clone()), 16 << 20));
         let rules = "domain: d

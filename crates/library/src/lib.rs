@@ -9,21 +9,21 @@
 //!
 //! use weir_library::rules::{self, RuleFile, RuleSet};
 //! use weir_library::store::MemoryStore;
-//! use weir_library::{Descriptor, Holds, Limiter, ManualClock, Options, Request};
+//! use weir_library::{Descriptor, Holds, Limiter, ManualClock, LimiterOptions, Request};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), weir_library::RequestError> {
 //! // Two requests of each user a minute.
 //! let text = "domain: shop\ndescriptors: [{ key: user, rate: 2/m }]".to_owned();
 //! let file = RuleFile { name: "shop.yaml".to_owned(), text };
-//! let (rules, problems) = RuleSet::compile(&[file], &rules::Options::default(), None);
+//! let (rules, problems) = RuleSet::compile(&[file], &rules::RuleOptions::default(), None);
 //! assert!(problems.is_empty(), "{problems:?}");
 //!
 //! // A clock that stands still until it is set; a service has a `SystemClock`.
 //! let clock = Arc::new(ManualClock::new(1_800_000_000_000_000));
 //! // At most a million counters.
 //! let store = MemoryStore::new(clock.clone(), 1_000_000);
-//! let limiter = Limiter::new(store, Options::default());
+//! let limiter = Limiter::new(store, LimiterOptions::default());
 //!
 //! let descriptors = &[Descriptor { entries: &[("user", "ann")], ..Descriptor::default() }];
 //! let request = Request { domain: "shop", descriptors, ..Request::default() };
@@ -153,7 +153,7 @@ pub use weir_limiter::BudgetStep;
 #[doc = include_str!("scene.txt")]
 /// let text = "domain: shop\ndescriptors: [{ key: user, rate: 2/m, burst: 4 }]".to_owned();
 /// let file = RuleFile { name: "shop.yaml".to_owned(), text };
-/// let (rules, _) = RuleSet::compile(&[file], &rules::Options::default(), None);
+/// let (rules, _) = RuleSet::compile(&[file], &rules::RuleOptions::default(), None);
 ///
 /// let decision = limiter.decide(Some(&rules), &request, budget, &mut holds).await?;
 /// let burst = decision.statuses[0].limit.and_then(|limit| limit.burst);
@@ -187,7 +187,7 @@ pub use weir_limiter::Descriptor;
 ///   - { key: user, rate_limit: { algorithm: concurrency, requests_per_unit: 2 } }
 /// ";
 /// let file = RuleFile { name: "shop.yaml".to_owned(), text: text.to_owned() };
-/// let (rules, _) = RuleSet::compile(&[file], &rules::Options::default(), None);
+/// let (rules, _) = RuleSet::compile(&[file], &rules::RuleOptions::default(), None);
 ///
 /// for over_limit in [false, false, true] {
 ///     let decision = limiter.decide(Some(&rules), &request, budget, &mut holds).await?;
@@ -224,7 +224,7 @@ pub use weir_limiter::Limiter;
 ///
 /// ```
 #[doc = include_str!("scene.txt")]
-/// let options = Options { shadow_mode: true, ..Options::default() };
+/// let options = LimiterOptions { shadow_mode: true, ..LimiterOptions::default() };
 /// let limiter = Limiter::new(MemoryStore::new(clock, 1_000_000), options);
 ///
 /// let request = Request { hits_addend: 3, ..request };
@@ -233,7 +233,7 @@ pub use weir_limiter::Limiter;
 /// # Ok(()) }
 /// ```
 #[doc(inline)]
-pub use weir_limiter::Options;
+pub use weir_limiter::LimiterOptions;
 
 /// A limit that the program knows and the rules do not.
 ///

@@ -13,10 +13,10 @@ pub mod redis;
 ///
 /// // No Redis listens there.
 /// let server = Topology::Single(Endpoint::Unix("no.sock".into()));
-/// let store = RedisStore::new(redis::Options::new(server));
+/// let store = RedisStore::new(redis::RedisOptions::new(server));
 /// let on_failure = OnStoreFailure::Allow;
 /// let options = GuardOptions { on_failure, replicas: 1, max_keys: 1_000_000 };
-/// let limiter = Limiter::new(Guard::new(store, clock, options), Options::default());
+/// let limiter = Limiter::new(Guard::new(store, clock, options), LimiterOptions::default());
 ///
 /// let request = Request { hits_addend: 3, ..request };
 /// let decision = limiter.decide(Some(&rules), &request, budget, &mut holds).await?;
@@ -38,8 +38,8 @@ pub use weir_store::guard::Guard;
 /// let on_failure = OnStoreFailure::Local;
 /// let options = GuardOptions { on_failure, replicas: 2, max_keys: 1_000_000 };
 /// let server = Topology::Single(Endpoint::Unix("no.sock".into()));
-/// let store = RedisStore::new(redis::Options::new(server));
-/// let limiter = Limiter::new(Guard::new(store, clock, options), Options::default());
+/// let store = RedisStore::new(redis::RedisOptions::new(server));
+/// let limiter = Limiter::new(Guard::new(store, clock, options), LimiterOptions::default());
 ///
 /// for over_limit in [false, true] {
 ///     let decision = limiter.decide(Some(&rules), &request, budget, &mut holds).await?;
@@ -82,10 +82,10 @@ pub use weir_store::OnStoreFailure;
 ///
 /// ```
 /// use weir_library::store::{MemoryStore, Store};
-/// use weir_library::{Limiter, Options, SystemClock};
+/// use weir_library::{Limiter, LimiterOptions, SystemClock};
 ///
 /// fn limiter_in<S: Store>(store: S) -> Limiter<S> {
-///     Limiter::new(store, Options::default())
+///     Limiter::new(store, LimiterOptions::default())
 /// }
 ///
 /// let limiter = limiter_in(MemoryStore::new(SystemClock::new(), 1_000_000));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::decision::key;
 use crate::lookup::{KeyValues, Lookup, Match, Matched};
-use crate::options::Options;
+use crate::options::LimiterOptions;
 use crate::request::Request;
 use weir_controls::{ActiveView, Effect};
 use weir_limit::Plan;
@@ -50,7 +50,7 @@ pub(super) fn look_up<'s: 'r, 'r>(
     let mut lookup = Lookup::new();
     lookup.start(domain, request.descriptors.len());
     lookup.add_all(request, active.rules)?;
-    let options = Options::default();
+    let options = LimiterOptions::default();
     lookup.complete(&options, key_values);
     if let Some(controls) = active.controls {
         lookup.control(request, controls, &options);

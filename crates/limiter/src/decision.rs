@@ -6,7 +6,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::lookup::{Lookup, Matched};
-use crate::options::Options;
+use crate::options::LimiterOptions;
 use crate::request::Request;
 use weir_limit::{Algorithm, Limit, Micros, Op, Plan, ReservationResult, SECOND, Unit};
 use weir_rules::{Domain, Metadata, Rule};
@@ -34,7 +34,7 @@ impl<'a> Charges<'a> {
         &mut self,
         request: &Request<'a>,
         lookup: &'a Lookup<'_, '_>,
-        options: &Options,
+        options: &LimiterOptions,
     ) {
         for matched in &lookup.matched {
             let shadow =

@@ -45,7 +45,7 @@ pub struct Denial {
     /// The policy that denied because the store failed; none if it did not, empty if it is that of the settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
-    /// Denials that were omitted since the last one of the sample, if the receiver counts them.
+    /// DenialFeed that were omitted since the last one of the sample, if the receiver counts them.
     pub suppressed: u64,
     /// Whether it is of the sample.
     #[serde(skip)]
@@ -67,7 +67,7 @@ const MAX_WAITING: usize = 256;
 
 /// Shows denials, if any are wanted.
 #[derive(Debug)]
-pub struct Denials {
+pub struct DenialFeed {
     /// Whether a denial is wanted. A decision looks at this alone.
     is_wanted: Arc<AtomicBool>,
     waiting: broadcast::Sender<Denial>,
@@ -82,9 +82,9 @@ pub struct DenialSample {
     waiting: broadcast::Receiver<Denial>,
 }
 
-impl Denials {
-    pub(super) fn new(redaction: Arc<Redaction>) -> Denials {
-        Denials {
+impl DenialFeed {
+    pub(super) fn new(redaction: Arc<Redaction>) -> DenialFeed {
+        DenialFeed {
             is_wanted: Arc::default(),
             waiting: broadcast::Sender::new(MAX_WAITING),
             redaction,

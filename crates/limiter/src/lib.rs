@@ -35,11 +35,11 @@ mod tests;
 
 pub use applied::Applied;
 pub use decision::{Burst, RequestDecision, RequestError, ShownLimit, Status};
-pub use denials::{Denial, DenialSample, Denials, rule_id};
+pub use denials::{Denial, DenialFeed, DenialSample, rule_id};
 pub use holds::Holds;
 pub use inspect::{CountResult, CountedSpan, DescriptorState, HoldState, LeasedState, LimitState};
 pub use inspect::{Inspection, ReadState, ReservationState, ResetError};
 pub use limiter::Limiter;
 pub use metrics::LimiterCounts;
-pub use options::Options;
+pub use options::LimiterOptions;
 pub use request::{Budget, BudgetStep, Descriptor, Override, Request};

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::decision::RequestError;
-use crate::denials::Denials;
+use crate::denials::DenialFeed;
 use crate::log::{self, DenialLog};
 use crate::metrics::LimiterCounts;
-use crate::options::Options;
+use crate::options::LimiterOptions;
 use crate::stats::add;
 use weir_common::metrics::{MetricSink, MetricSource};
 use weir_common::throttle::{Throttle, Throttles};
@@ -26,10 +26,10 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Limiter<S> {
     pub(crate) store: S,
-    pub(crate) options: Options,
+    pub(crate) options: LimiterOptions,
     pub(crate) counts: LimiterCounts,
     pub(crate) denial_log: DenialLog,
-    pub(crate) denials: Denials,
+    pub(crate) denials: DenialFeed,
     pub(crate) top: Option<Arc<Top>>,
     pub(crate) refund_log: Throttle,
     unreadable_log: Throttles<Option<IpAddr>>,
@@ -37,12 +37,12 @@ pub struct Limiter<S> {
 
 impl<S: Store> Limiter<S> {
     /// Returns a limiter that counts in `store`.
-    pub fn new(store: S, options: Options) -> Limiter<S> {
+    pub fn new(store: S, options: LimiterOptions) -> Limiter<S> {
         Limiter {
             store,
             counts: LimiterCounts::new(options.max_series),
             denial_log: DenialLog::new(options.logged_denials),
-            denials: Denials::new(Arc::new(Redaction::new(Vec::new()))),
+            denials: DenialFeed::new(Arc::new(Redaction::new(Vec::new()))),
             top: None,
             refund_log: Throttle::new(LOG_INTERVAL),
             unreadable_log: Throttles::new(LOG_INTERVAL),
@@ -52,7 +52,7 @@ impl<S: Store> Limiter<S> {
 
     /// Shows hashes in place of secret values in denials.
     pub fn with_redaction(self, redaction: Arc<Redaction>) -> Limiter<S> {
-        Limiter { denials: Denials::new(redaction), ..self }
+        Limiter { denials: DenialFeed::new(redaction), ..self }
     }
 
     /// Counts decisions by key.
@@ -66,7 +66,7 @@ impl<S: Store> Limiter<S> {
     }
 
     /// Denied requests as they happen.
-    pub fn denials(&self) -> &Denials {
+    pub fn denials(&self) -> &DenialFeed {
         &self.denials
     }
 
@@ -80,7 +80,7 @@ impl<S: Store> Limiter<S> {
         &self.store
     }
 
-    /// Whether every request passes, as in [`Options::shadow_mode`].
+    /// Whether every request passes, as in [`LimiterOptions::shadow_mode`].
     pub fn is_shadow(&self) -> bool {
         self.options.shadow_mode
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::options::Options;
+use crate::options::LimiterOptions;
 use crate::request::{Descriptor, Request};
 use weir_controls::{CompiledControls, Effect};
 use weir_limit::{Decision, Op, Plan};
@@ -55,7 +55,7 @@ impl<'s> Match<'s> {
     }
 
     /// In the global quota mode a descriptor without a match is a quota; one with an unlimited rule never is.
-    fn is_quota(&self, options: &Options) -> bool {
+    fn is_quota(&self, options: &LimiterOptions) -> bool {
         match self {
             Match::Rule(found) if found.rule.plan.is_none() => false,
             Match::Rule(found) => options.quota_mode || found.rule.quota_mode,
@@ -257,7 +257,7 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
 
     /// Completes the look-up once all descriptors are matched.
     #[inline]
-    pub fn complete(&mut self, options: &Options, values: &'r mut KeyValues<'s>) {
+    pub fn complete(&mut self, options: &LimiterOptions, values: &'r mut KeyValues<'s>) {
         self.drop_replaced();
         let mut replaces_values = false;
         for matched in &mut self.matched {
@@ -312,7 +312,7 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
         &mut self,
         request: &Request<'_>,
         controls: &'s CompiledControls,
-        options: &Options,
+        options: &LimiterOptions,
     ) -> u64 {
         let mut spared = 0;
         for matched in &mut self.matched {

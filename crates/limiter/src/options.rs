@@ -2,7 +2,7 @@
 
 /// How requests are decided, besides the rules.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct LimiterOptions {
     /// Every request passes; statuses are as without it.
     pub shadow_mode: bool,
     /// Every descriptor counts as a quota.
@@ -11,7 +11,7 @@ pub struct Options {
     pub near_limit_ratio: f32,
     /// The maximum number of descriptors in a request.
     pub max_descriptors: usize,
-    /// Denials that are logged per second at most; 0: none.
+    /// DenialFeed that are logged per second at most; 0: none.
     pub logged_denials: u32,
     /// The maximum number of unknown domains that are counted separately.
     pub max_series: usize,
@@ -19,9 +19,9 @@ pub struct Options {
     pub key_prefix: Box<str>,
 }
 
-impl Default for Options {
+impl Default for LimiterOptions {
     fn default() -> Self {
-        Options {
+        LimiterOptions {
             shadow_mode: false,
             quota_mode: false,
             near_limit_ratio: 0.8,

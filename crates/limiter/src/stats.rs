@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::decision::{Answered, Decided};
 use crate::lookup::{Match, Matched};
-use crate::options::Options;
+use crate::options::LimiterOptions;
 use weir_limit::{Decision, Limit, NearLimit, Op, Plan, ReservationResult, Source};
 use weir_rules::{Domain, Found, Rule, RuleStats};
 use weir_store::Charge;
@@ -127,7 +127,7 @@ impl<'a> CountedHits<'a> {
         top: &Top,
         matched: &Matched<'_, '_>,
         is_charged: bool,
-        options: &Options,
+        options: &LimiterOptions,
     ) {
         let CountedHits { charge, decision, hits, .. } = *self;
         if hits == 0 {
@@ -153,7 +153,7 @@ impl<'a> CountedHits<'a> {
 
     /// Takes the hits that a settlement returned from what is listed as used.
     #[cold]
-    fn return_hits(&self, top: &Top, matched: &Matched<'_, '_>, options: &Options) {
+    fn return_hits(&self, top: &Top, matched: &Matched<'_, '_>, options: &LimiterOptions) {
         let CountedHits { charge, decision, .. } = *self;
         let Charge { plan, key, .. } = charge;
         let Op::Reservation(op) = charge.op else { return };

@@ -30,7 +30,7 @@ use crate::lookup::Lookup;
 use weir_common::clock::ManualClock;
 use weir_limit::{Calendar, SECOND, Unit};
 use weir_rules::source::RuleFile;
-use weir_rules::{Options, RuleSet};
+use weir_rules::{RuleOptions, RuleSet};
 use weir_store::conformance::fakes::{Fake, Gated};
 use weir_store::memory::MemoryStore;
 use weir_store::{Entry, StoreError};
@@ -49,13 +49,13 @@ type Shown = (bool, Option<u32>, u32, u64);
 
 impl Bench {
     fn new(rules: &str) -> Bench {
-        Bench::with(rules, crate::Options::default())
+        Bench::with(rules, crate::LimiterOptions::default())
     }
 
-    fn with(rules: &str, options: crate::Options) -> Bench {
+    fn with(rules: &str, options: crate::LimiterOptions) -> Bench {
         let file = RuleFile { name: "test.yaml".into(), text: rules.into() };
         let near_limit_ratio = Some(options.near_limit_ratio);
-        let rule_options = Options { near_limit_ratio, ..Options::default() };
+        let rule_options = RuleOptions { near_limit_ratio, ..RuleOptions::default() };
         let (rules, problems) = RuleSet::compile(&[file], &rule_options, None);
         assert_eq!(problems, []);
         let clock = Arc::new(ManualClock::new(NOW));
@@ -337,7 +337,7 @@ async fn what_a_store_fails_to_charge_is_an_error_of_its_rule() {
 
 #[test]
 fn global_shadow_mode_changes_only_the_overall_code() {
-    let options = crate::Options { shadow_mode: true, ..Default::default() };
+    let options = crate::LimiterOptions { shadow_mode: true, ..Default::default() };
     let bench = Bench::with(MINUTE, options);
     for _ in 0..2 {
         bench.ask(&[("a", "x")]);
@@ -372,7 +372,8 @@ fn quotas_are_over_only_when_all_are() {
 
 #[test]
 fn in_global_quota_mode_unmatched_descriptors_pass() {
-    let bench = Bench::with(QUOTAS, crate::Options { quota_mode: true, ..Default::default() });
+    let bench =
+        Bench::with(QUOTAS, crate::LimiterOptions { quota_mode: true, ..Default::default() });
     assert!(bench.ask(&[("n", ""), ("q", "")]).0);
     assert!(!bench.ask(&[("n", ""), ("unmatched", "")]).0);
     assert!(bench.ask(&[("n", ""), ("free", "")]).0);
@@ -410,7 +411,7 @@ descriptors:
   - {key: r, rate_limit: {unit: minute, requests_per_unit: 5, replaces: [{name: free}]}}
 ";
     let entries = [("q", ""), ("free", ""), ("r", "")];
-    let quota_mode = |quota_mode| crate::Options { quota_mode, ..Default::default() };
+    let quota_mode = |quota_mode| crate::LimiterOptions { quota_mode, ..Default::default() };
     // The one quota is over. A descriptor without a rule would be a quota that passes, where all
     // are quotas.
     let bench = Bench::with(rules, quota_mode(true));

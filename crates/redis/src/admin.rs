@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::cluster::MAX_HOPS;
 use super::connection::target::Target;
-use super::options::Clock;
+use super::options::ClockSource;
 use super::round_trip::redirect_kind;
 use super::store::{RedisStore, ThreadConnections};
 use weir_limit::Micros;
@@ -129,8 +129,8 @@ impl RedisStore {
     /// Returns the time that scripts go by; 0 for that of the server.
     pub(super) fn script_time(&self) -> Micros {
         match self.shared.options.clock {
-            Clock::Server => 0,
-            Clock::Caller => self.shared.options.wall.now(),
+            ClockSource::Server => 0,
+            ClockSource::Caller => self.shared.options.wall.now(),
         }
     }
 }

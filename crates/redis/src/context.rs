@@ -8,13 +8,13 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::log::RedisLog;
-use super::options::{Options, Topology};
+use super::options::{RedisOptions, Topology};
 use weir_common::metrics::Histogram;
 use weir_store::StoreError;
 
 #[derive(Debug)]
 pub(super) struct RedisContext {
-    pub options: Options,
+    pub options: RedisOptions,
     pub is_proxy: bool,
     pub counts: RedisCounts,
     /// Times of round trips, in microseconds.
@@ -30,7 +30,7 @@ pub(super) struct RedisContext {
 }
 
 impl RedisContext {
-    pub fn new(options: Options) -> RedisContext {
+    pub fn new(options: RedisOptions) -> RedisContext {
         RedisContext {
             is_proxy: matches!(options.topology, Topology::Proxy(_)),
             options,
@@ -58,7 +58,7 @@ pub struct RedisCounts {
     pub keys: AtomicU64,
     /// Keys charged without a script.
     pub plain: AtomicU64,
-    /// Round trips that took longer than [`Options::slow_after`](super::Options::slow_after).
+    /// Round trips that took longer than [`RedisOptions::slow_after`](super::RedisOptions::slow_after).
     pub overdue: AtomicU64,
     /// Times that a connection went down: lost, or its server refuses commands. Slow ones are not counted.
     pub down: AtomicU64,

@@ -48,5 +48,7 @@ mod store;
 mod tests;
 
 pub use self::context::RedisCounts;
-pub use self::options::{Access, Clock, Endpoint, Login, Options, PasswordFile, Tls, Topology};
+pub use self::options::{
+    Access, ClockSource, Endpoint, Login, PasswordFile, RedisOptions, Tls, Topology,
+};
 pub use self::store::RedisStore;

@@ -49,7 +49,7 @@ impl fmt::Display for Topology {
 named_enum! {
     /// The clock that limits go by.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Clock, name {
+    pub enum ClockSource, name {
         /// Redis's own: one for all replicas.
         Server = "server",
         /// Each replica's, for services that do not let scripts read the time.
@@ -59,7 +59,7 @@ named_enum! {
 
 /// How to count in Redis.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct RedisOptions {
     /// The servers.
     pub topology: Topology,
     /// Access to the servers.
@@ -69,7 +69,7 @@ pub struct Options {
     /// The start of every key; without braces.
     pub prefix: String,
     /// Whose time limits go by.
-    pub clock: Clock,
+    pub clock: ClockSource,
     /// The clock of this process.
     pub wall: Arc<dyn clock::Clock>,
     /// A round trip that takes longer marks its connection as slow.
@@ -80,17 +80,17 @@ pub struct Options {
     pub connections: usize,
 }
 
-impl Options {
+impl RedisOptions {
     /// How weir counts without settings: on connections of the threads, each key by Redis's clock.
-    pub fn new(topology: Topology) -> Options {
+    pub fn new(topology: Topology) -> RedisOptions {
         let access =
             Access { login: Login::default(), tls: None, db: 0, timeout: Duration::from_secs(1) };
-        Options {
+        RedisOptions {
             topology,
             sentinel_access: access.clone(),
             access,
             prefix: "weir:".to_owned(),
-            clock: Clock::Server,
+            clock: ClockSource::Server,
             wall: Arc::new(clock::SystemClock::new()),
             slow_after: Duration::from_millis(20),
             caller_deadline_below: Duration::ZERO,

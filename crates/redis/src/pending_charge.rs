@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::key::{self, record_key};
-use super::options::{Options, Topology};
+use super::options::{RedisOptions, Topology};
 use super::reply::Reply;
 use weir_limit::{Micros, Op, Plan, Reservation, ReservationOp, State, hash_hold_id};
 use weir_store::local::LeaseCharge;
@@ -41,7 +41,7 @@ pub(super) struct PendingCharge {
 }
 
 /// A key as it is in Redis.
-pub(super) struct StoredKey {
+pub(super) struct RedisKey {
     pub text: Box<[u8]>,
     pub slot: u16,
 }
@@ -62,21 +62,21 @@ pub(super) struct Group {
     pub quota_passes: bool,
 }
 
-impl StoredKey {
+impl RedisKey {
     #[inline]
-    pub fn new(options: &Options, key: &Key<'_>, plan: &Plan, together: bool) -> StoredKey {
+    pub fn new(options: &RedisOptions, key: &Key<'_>, plan: &Plan, together: bool) -> RedisKey {
         let text = key_bytes(&options.prefix, key, plan, together);
         let slot = match options.topology {
             Topology::Cluster(_) | Topology::Proxy(_) => key::slot(&text),
             Topology::Single(_) | Topology::Sentinel { .. } => 0,
         };
-        StoredKey { text, slot }
+        RedisKey { text, slot }
     }
 }
 
 impl PendingCharge {
     pub fn new(
-        StoredKey { text, slot }: StoredKey,
+        RedisKey { text, slot }: RedisKey,
         charge: &Charge<'_>,
         reply: &Arc<Reply>,
         index: usize,

@@ -8,14 +8,14 @@ use std::iter;
 
 use smallvec::SmallVec;
 
-use super::options::Options;
+use super::options::RedisOptions;
 use super::store::RedisStore;
 use weir_limit::Plan;
 use weir_store::{Answers, Batch, Charge};
 
 impl RedisStore {
     /// Keeps limits of one second in a second Redis, if there is one.
-    pub fn with_per_second(mut self, second: Option<Options>) -> RedisStore {
+    pub fn with_per_second(mut self, second: Option<RedisOptions>) -> RedisStore {
         self.per_second = second.map(|options| Box::new(RedisStore::new(options)));
         self
     }

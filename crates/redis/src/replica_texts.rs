@@ -10,7 +10,7 @@ use redis::{Pipeline, RedisError, RedisResult};
 
 use super::admin::eval;
 use super::key;
-use super::options::Options;
+use super::options::RedisOptions;
 use super::store::RedisStore;
 use weir_store::StoreError;
 use weir_store::shared::{MAX_TEXT_BYTES, ReplicaTextError, ReplicaTexts};
@@ -32,11 +32,11 @@ const SECRET: &str = "secret";
 const SCRIPT: &str = include_str!("lua/texts.lua");
 
 /// Returns the name of the hash; the key of a text is that with the replica's id. No state has such a name.
-fn hash_key(options: &Options) -> String {
+fn hash_key(options: &RedisOptions) -> String {
     format!("{}{{top}}", options.prefix)
 }
 
-fn texts_slot(options: &Options) -> u16 {
+fn texts_slot(options: &RedisOptions) -> u16 {
     key::slot(hash_key(options).as_bytes())
 }
 

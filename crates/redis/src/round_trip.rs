@@ -15,7 +15,7 @@ use super::batch::increments::OpenWindows;
 use super::batch::script_call::{BatchContext, ScriptCall};
 use super::connection::link::{Link, parse_time};
 use super::context::RedisContext;
-use super::options::{Clock, Endpoint};
+use super::options::{ClockSource, Endpoint};
 use super::pending_charge::{PendingCharge, fail_all};
 use super::refusal::{refuses_all, store_error, words};
 use super::reply::Reply;
@@ -73,8 +73,8 @@ impl Session {
         charges.iter().filter_map(|charge| charge.reply.lease()).for_each(|lease| lease.set_sent());
         let wall = shared.options.wall.now();
         let (now, slack, estimate) = match shared.options.clock {
-            Clock::Server => (0, 0, self.open_windows.estimate_time()),
-            Clock::Caller => (wall, CALLER_CLOCK_SLACK_MS, Some(wall)),
+            ClockSource::Server => (0, 0, self.open_windows.estimate_time()),
+            ClockSource::Caller => (wall, CALLER_CLOCK_SLACK_MS, Some(wall)),
         };
         let is_proxy = shared.is_proxy;
         // A proxy answers TIME itself, if at all: scripts alone count.
@@ -104,7 +104,7 @@ impl Session {
         batch: &mut CommandBatch,
     ) -> Result<RoundTrip, RedisError> {
         let ask_time =
-            !batch.increments.is_empty() && matches!(shared.options.clock, Clock::Server);
+            !batch.increments.is_empty() && matches!(shared.options.clock, ClockSource::Server);
         let pipeline = pipeline(&mut self.scripts, batch, ask_time);
         shared.counts.trips.fetch_add(1, Ordering::Relaxed);
         let is_recorded = !batch.recorded.is_empty();

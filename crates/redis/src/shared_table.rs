@@ -14,7 +14,7 @@ use redis::{RedisResult, Value};
 use super::admin::{eval, is_moved};
 use super::connection::link::parse_time;
 use super::key;
-use super::options::{Clock, Options};
+use super::options::{ClockSource, RedisOptions};
 use super::refusal::{store_error, words_of};
 use super::store::RedisStore;
 use weir_store::{
@@ -43,7 +43,7 @@ struct Names {
 
 impl Names {
     /// No state has these names: a state's has a shape after the braces.
-    fn new(options: &Options) -> Names {
+    fn new(options: &RedisOptions) -> Names {
         let rows = format!("{}{{controls}}", options.prefix);
         Names { version: format!("{rows}version"), rows }
     }
@@ -115,7 +115,7 @@ impl SharedTable for RedisStore {
             let mut pipeline = redis::pipe();
             // Whatever has that name, no more of it is read than a version has.
             pipeline.cmd("GETRANGE").arg(&names.version).arg(0).arg(VERSION_DIGITS);
-            if options.clock == Clock::Caller {
+            if options.clock == ClockSource::Caller {
                 let ask = |mut link| async move { pipeline.query_async(&mut link).await };
                 let (version,): (String,) = self.ask_table(&names, TIMEOUT, ask).await?;
                 return Ok(TableVersion { version, time: options.wall.now() });

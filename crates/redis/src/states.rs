@@ -7,7 +7,7 @@ use redis::Value;
 use super::admin::eval;
 use super::connection::link::parse_time;
 use super::key::{holds_key, record_key, reset_key};
-use super::pending_charge::StoredKey;
+use super::pending_charge::RedisKey;
 use super::round_trip::CALLER_CLOCK_SLACK_MS;
 use super::script::{READ, RESET};
 use super::store::RedisStore;
@@ -20,8 +20,8 @@ use weir_store::{StateKey, States, StoreError};
 const RESERVED_MS: u64 =
     (Reservation::MAX_TIMEOUT as u64 + 1) * 1_000 + CALLER_CLOCK_SLACK_MS as u64;
 
-fn stored_key(store: &RedisStore, key: &StateKey<'_>) -> StoredKey {
-    StoredKey::new(&store.shared.options, &key.key, key.plan, key.together)
+fn stored_key(store: &RedisStore, key: &StateKey<'_>) -> RedisKey {
+    RedisKey::new(&store.shared.options, &key.key, key.plan, key.together)
 }
 
 impl States for RedisStore {
@@ -65,7 +65,7 @@ impl States for RedisStore {
 }
 
 /// Returns the keys that hold the state of a plan.
-fn keys(stored: &StoredKey, plan: &Plan) -> Vec<Vec<u8>> {
+fn keys(stored: &RedisKey, plan: &Plan) -> Vec<Vec<u8>> {
     let state = (!PlanCodec(plan).has_only_holds()).then(|| stored.text.to_vec());
     let holds = plan.hold_id().map(|_| holds_key(&stored.text));
     state.into_iter().chain(holds).collect()

@@ -16,8 +16,8 @@ use super::connection::{Connection, driver};
 use super::context::{RedisContext, RedisCounts};
 use super::deadlines::Deadlines;
 use super::key;
-use super::options::{Options, Topology};
-use super::pending_charge::{Group, PendingCharge, StoredKey};
+use super::options::{RedisOptions, Topology};
+use super::pending_charge::{Group, PendingCharge, RedisKey};
 use super::reply::{AllAnswers, Reply};
 use weir_common::threads;
 use weir_limit::Op;
@@ -26,7 +26,7 @@ use weir_store::{Answers, Batch, Charge, Store, StoreError};
 
 /// Keeps states in Redis, where all programs with the same keys share them.
 ///
-/// **Connections.** One for each of [`Options::connections`] threads, and for each master of a cluster. It is opened
+/// **Connections.** One for each of [`RedisOptions::connections`] threads, and for each master of a cluster. It is opened
 /// with the first charge of its thread, on the runtime of that, and again whenever it is lost. What concurrent requests
 /// of a thread charge is sent together.
 ///
@@ -48,7 +48,7 @@ pub struct RedisStore {
 
 impl RedisStore {
     /// Returns a store that does not connect yet.
-    pub fn new(options: Options) -> RedisStore {
+    pub fn new(options: RedisOptions) -> RedisStore {
         let threads = 0..options.connections.max(1);
         let connections = threads.clone().map(|_| OnceLock::new()).collect();
         let deadlines = threads.map(|_| OnceLock::new()).collect();
@@ -119,7 +119,7 @@ impl RedisStore {
         let reply = Reply::new(batch.charges.len(), unanswered, deadline, batch.span);
         let options = &self.shared.options;
         let pending = batch.charges.iter().enumerate().map(|(index, charge)| {
-            let key = StoredKey::new(options, &charge.key, charge.plan, batch.together);
+            let key = RedisKey::new(options, &charge.key, charge.plan, batch.together);
             PendingCharge::new(key, charge, &reply, index)
         });
         if batch.together {
@@ -164,7 +164,7 @@ impl Store for RedisStore {
         let store = self.store_of(lease.plan(), false);
         let (options, reply) = (&store.shared.options, Reply::to_lease(lease.clone()));
         let pending = lease.with_charge(|charge| {
-            let key = StoredKey::new(options, &charge.key, charge.plan, false);
+            let key = RedisKey::new(options, &charge.key, charge.plan, false);
             PendingCharge::new(key, charge, &reply, 0)
         });
         store.connections().push([pending]);
@@ -183,7 +183,7 @@ impl Drop for RedisStore {
 /// they are taken. Whether others were taken may be unknown. Reservations are cancelled: here if their answers have
 /// come, else by the round trip that answers them, because only an answer says how many hits are reserved.
 struct CancelOnDrop<'a> {
-    options: &'a Options,
+    options: &'a RedisOptions,
     connections: &'a ThreadConnections,
     batch: Batch<'a>,
     reply: Arc<Reply>,
@@ -202,7 +202,7 @@ impl Drop for CancelOnDrop<'_> {
         let keeps = !together || known && !self.batch.is_denied(&answers);
         let refunds = zip(charges, answers).enumerate().filter_map(|(index, (charge, answer))| {
             let pending = |charge: &Charge<'_>| {
-                let key = StoredKey::new(self.options, &charge.key, charge.plan, together);
+                let key = RedisKey::new(self.options, &charge.key, charge.plan, together);
                 PendingCharge::new(key, charge, &reply, index)
             };
             if let Some(cancelling) = charge.cancelling(&answer) {

@@ -38,7 +38,9 @@ use self::servers::{Server, until};
 use super::connection::target::Target;
 use super::connection::{examine, handshake};
 use super::context::RedisContext;
-use super::{Clock, Endpoint, Login, Options, PasswordFile, RedisStore, Tls, Topology, key};
+use super::{
+    ClockSource, Endpoint, Login, PasswordFile, RedisOptions, RedisStore, Tls, Topology, key,
+};
 use weir_common::clock::{ManualClock, SystemClock};
 use weir_limit::{Decision, Limit, Micros, Op, Plan, SECOND, Unit};
 use weir_store::conformance::{DAWN, charge, plan, take, try_read};
@@ -46,16 +48,20 @@ use weir_store::{Answer, Answers, Batch, Charge, Entry, Key, Role, States, Store
 
 /// Returns a store on a clock that the test sets.
 fn manual(topology: Topology, clock: &Arc<ManualClock>) -> RedisStore {
-    RedisStore::new(Options { clock: Clock::Caller, wall: clock.clone(), ..options(topology) })
+    RedisStore::new(RedisOptions {
+        clock: ClockSource::Caller,
+        wall: clock.clone(),
+        ..options(topology)
+    })
 }
 
 /// Returns options with long timeouts: test machines may be busy.
-fn options(topology: Topology) -> Options {
+fn options(topology: Topology) -> RedisOptions {
     let timeout = Duration::from_secs(10);
-    let mut options = Options::new(topology);
+    let mut options = RedisOptions::new(topology);
     options.access.timeout = timeout;
     options.sentinel_access.timeout = timeout;
-    Options { slow_after: timeout, ..options }
+    RedisOptions { slow_after: timeout, ..options }
 }
 
 fn single(server: &Server) -> Topology {
@@ -80,7 +86,7 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 /// Returns a store that has connected.
-async fn connected(options: Options) -> RedisStore {
+async fn connected(options: RedisOptions) -> RedisStore {
     let store = RedisStore::new(options);
     store.answered().await;
     store

@@ -75,7 +75,7 @@ impl Mapping {
 
     fn parse(args: &MappingArgs) -> Result<Mapping, String> {
         let (count, max) =
-            (args.descriptor.len(), weir_limiter::Options::default().max_descriptors);
+            (args.descriptor.len(), weir_limiter::LimiterOptions::default().max_descriptors);
         if count > max {
             return Err(format!("there are {count} descriptors: a request has up to {max}"));
         }

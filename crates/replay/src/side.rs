@@ -85,7 +85,7 @@ impl Side {
             tallies: indices.iter().map(|_| RuleTally::default()).collect(),
             indices,
             rules,
-            limiter: Limiter::new(store, weir_limiter::Options::default()),
+            limiter: Limiter::new(store, weir_limiter::LimiterOptions::default()),
             clock,
             denied: Tally::default(),
             unmatched: 0,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::lint::{self, Replaced};
 use crate::matcher::MatcherNode;
 use crate::model::stats::RuleSeries;
-use crate::options::Options;
+use crate::options::RuleOptions;
 use crate::overlay::patcher::OverlayReport;
 use crate::overlay::{Overlay, OverlayError};
 use crate::read::reader::{Previous, Reader, ReplacedName};
@@ -24,7 +24,7 @@ impl RuleSet {
     /// metrics are carried over from `previous`; those of limits are in the store.
     pub fn compile(
         documents: &[impl Document],
-        options: &Options,
+        options: &RuleOptions,
         previous: Option<&RuleSet>,
     ) -> (RuleSet, Vec<Problem>) {
         let mut problems = Problems::new(options.max_problems);
@@ -34,7 +34,7 @@ impl RuleSet {
 
     pub(crate) fn compile_into(
         documents: &[impl Document],
-        options: &Options,
+        options: &RuleOptions,
         previous: Option<&RuleSet>,
         problems: &mut Problems,
     ) -> Compiled {
@@ -167,7 +167,7 @@ impl<D: Document> Loaded<D> {
     pub fn compile(
         files: Vec<D>,
         mut problems: Problems,
-        options: &Options,
+        options: &RuleOptions,
         previous: Option<&RuleSet>,
     ) -> Loaded<D> {
         let compiled = RuleSet::compile_into(&files, options, previous, &mut problems);
@@ -210,7 +210,11 @@ impl<D: Document> Loaded<D> {
 
 impl Loaded {
     /// Reads and compiles the selected files, and the lists beside them. Counters are carried over from `previous`.
-    pub fn read(selection: &Selection, options: &Options, previous: Option<&RuleSet>) -> Loaded {
+    pub fn read(
+        selection: &Selection,
+        options: &RuleOptions,
+        previous: Option<&RuleSet>,
+    ) -> Loaded {
         let (files, found) = selection.read();
         let mut problems = Problems::new(options.max_problems);
         problems.of_files(found);
@@ -218,7 +222,11 @@ impl Loaded {
     }
 
     /// Reads and compiles the selected files as the overlay of other files patches them, and adds its problems.
-    pub fn read_patched(selection: &Selection, overlay: &Selection, options: &Options) -> Loaded {
+    pub fn read_patched(
+        selection: &Selection,
+        overlay: &Selection,
+        options: &RuleOptions,
+    ) -> Loaded {
         let overlay = Overlay::read(overlay, options);
         let (files, found) = selection.read();
         let mut problems = Problems::new(options.max_problems);
@@ -227,8 +235,8 @@ impl Loaded {
     }
 }
 
-fn with_lists(options: &Options) -> Options {
-    Options { lists: Lists::BesideRules, ..options.clone() }
+fn with_lists(options: &RuleOptions) -> RuleOptions {
+    RuleOptions { lists: Lists::BesideRules, ..options.clone() }
 }
 
 impl<D: Document + From<RuleFile>> Loaded<D> {
@@ -237,9 +245,9 @@ impl<D: Document + From<RuleFile>> Loaded<D> {
         files: Vec<D>,
         problems: Problems,
         overlay: Result<Overlay, OverlayError>,
-        options: &Options,
+        options: &RuleOptions,
     ) -> Loaded<D> {
-        let options = Options { overlay: overlay.as_ref().ok().cloned(), ..options.clone() };
+        let options = RuleOptions { overlay: overlay.as_ref().ok().cloned(), ..options.clone() };
         let mut loaded = Loaded::compile(files, problems, &options, None);
         let omitted = match overlay {
             Ok(overlay) => {

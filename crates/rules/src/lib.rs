@@ -42,7 +42,7 @@ pub use model::reserve::{Reserve, ReserveStep};
 pub use model::rule::{Metadata, Rule};
 pub use model::stats::{ReserveCounts, ReserveStats, RuleSeries, RuleStats};
 pub use model::value_set::{Group, MatchKind};
-pub use options::Options;
+pub use options::RuleOptions;
 pub use overlay::patcher::OverlayReport;
 pub use overlay::{Overlay, OverlayError};
 pub use rule_set::{Domain, Found, RuleSet};

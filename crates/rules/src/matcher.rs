@@ -149,7 +149,7 @@ struct SetsOfKey {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Matched<'n> {
+pub(crate) struct MatchedValue<'n> {
     pub child: &'n Child,
     pub kind: MatchKind,
     pub form: ValueForm,
@@ -188,9 +188,9 @@ impl<'n> KeyValue<'n> {
     }
 }
 
-impl<'n> Matched<'n> {
-    pub fn new(child: &'n Child, kind: MatchKind) -> Matched<'n> {
-        Matched { child, kind, form: ValueForm::Text }
+impl<'n> MatchedValue<'n> {
+    pub fn new(child: &'n Child, kind: MatchKind) -> MatchedValue<'n> {
+        MatchedValue { child, kind, form: ValueForm::Text }
     }
 
     /// Returns what the key has in place of the value of an entry; none if it has the value.
@@ -260,7 +260,7 @@ impl MatcherNode {
     pub(super) fn each_match<'e>(
         &self,
         entries: &[Entry<'e>],
-        mut part: impl FnMut(usize, Entry<'e>, &Matched<'_>),
+        mut part: impl FnMut(usize, Entry<'e>, &MatchedValue<'_>),
     ) {
         let mut node = self;
         for (i, &(key, value)) in entries.iter().enumerate() {
@@ -271,7 +271,7 @@ impl MatcherNode {
     }
 
     #[inline]
-    fn child(&self, key: &str, value: &str) -> Option<Matched<'_>> {
+    fn child(&self, key: &str, value: &str) -> Option<MatchedValue<'_>> {
         let mut matched = self.first_match(key, value)?;
         if let Some(sets) = self.sets.as_ref().filter(|_| value.starts_with('@'))
             && sets.list_named(&self.children, key, value).is_some()
@@ -282,7 +282,7 @@ impl MatcherNode {
     }
 
     #[inline(always)]
-    fn first_match(&self, key: &str, value: &str) -> Option<Matched<'_>> {
+    fn first_match(&self, key: &str, value: &str) -> Option<MatchedValue<'_>> {
         if self.children.is_empty() {
             return None;
         }
@@ -295,7 +295,7 @@ impl MatcherNode {
         if joined.len() <= self.longest
             && let Some(child) = exact(hash(&[key, "_", value]), &|text| joined.equals(text))
         {
-            return Some(Matched::new(child, MatchKind::Value));
+            return Some(MatchedValue::new(child, MatchKind::Value));
         }
         if let Some(sets) = &self.sets
             && let Some(found) = sets.find(&self.children, key, value)
@@ -306,15 +306,16 @@ impl MatcherNode {
                 Some((_, len)) => ValueForm::Ipv6(len),
                 None => ValueForm::Text,
             };
-            return Some(Matched { child, kind: found.kind, form });
+            return Some(MatchedValue { child, kind: found.kind, form });
         }
         for wildcard in &self.wildcards {
             if wildcard.matches(key, value::content(value)) {
                 let child = self.children.get(wildcard.child as usize)?;
-                return Some(Matched::new(child, MatchKind::Wildcard));
+                return Some(MatchedValue::new(child, MatchKind::Wildcard));
             }
         }
-        exact(hash(&[key]), &|text| text == key).map(|child| Matched::new(child, MatchKind::Key))
+        exact(hash(&[key]), &|text| text == key)
+            .map(|child| MatchedValue::new(child, MatchKind::Key))
     }
 }
 

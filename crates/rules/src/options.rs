@@ -6,9 +6,9 @@ use crate::overlay::Overlay;
 use crate::source::lists::{Lists, WatchedLists};
 use crate::syntax::problem::DEFAULT_MAX_PROBLEMS;
 
-/// Options of compilation.
+/// RuleOptions of compilation.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct RuleOptions {
     /// Whether several files may have the same domain.
     pub merge_domains: bool,
     /// The maximum state of one key, in bytes.
@@ -35,9 +35,9 @@ pub struct Options {
     pub overlay: Option<Overlay>,
 }
 
-impl Default for Options {
+impl Default for RuleOptions {
     fn default() -> Self {
-        Options {
+        RuleOptions {
             merge_domains: false,
             max_log_bytes: 16 << 20,
             max_problems: DEFAULT_MAX_PROBLEMS,

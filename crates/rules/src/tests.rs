@@ -24,14 +24,14 @@ mod xds;
 mod yaml_help;
 
 use super::source::RuleFile;
-use super::{Options, Problem, RuleSet};
+use super::{Problem, RuleOptions, RuleSet};
 
 fn file(name: &str, text: &str) -> RuleFile {
     RuleFile { name: name.to_owned(), text: text.to_owned() }
 }
 
 fn compile(text: &str) -> (RuleSet, Vec<Problem>) {
-    RuleSet::compile(&[file("rules.yaml", text)], &Options::default(), None)
+    RuleSet::compile(&[file("rules.yaml", text)], &RuleOptions::default(), None)
 }
 
 /// The rules of a file without problems.

@@ -132,13 +132,13 @@ pub fn plain_hits(op: Op) -> Option<u64> {
 
 /// The denials of charges that are made all or none.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Denials {
+pub struct BatchDenials {
     enforced: bool,
     quotas: usize,
     quotas_denied: usize,
 }
 
-impl Denials {
+impl BatchDenials {
     /// Counts a charge, with the role in which it is denied, if it is.
     pub fn add(&mut self, role: Role, denial: Option<Role>) {
         self.quotas += usize::from(role == Role::Quota);
@@ -186,7 +186,7 @@ impl<'a> Batch<'a> {
     /// Returns whether `answers`, one for each charge in order, deny the batch: an enforced charge is denied, or all of
     /// its quotas. A charge that is known not to be made counts as its policy decides; other failures do not count.
     pub fn is_denied(&self, answers: &[Answer]) -> bool {
-        let mut denials = Denials::default();
+        let mut denials = BatchDenials::default();
         for (charge, answer) in self.charges.iter().zip(answers) {
             let denial = match answer {
                 Ok(decision) => (!decision.allowed).then_some(charge.role),

@@ -67,7 +67,7 @@ const MIN_OBSOLETE_BYTES: u64 = 64 << 10;
 
 /// What a store on disk is made with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct DiskOptions {
     /// The directory, which is created if it does not exist, and locked until the store is finished or dropped.
     pub path: PathBuf,
     /// How often changes are written and synced: about what a crash loses at most.
@@ -105,7 +105,7 @@ impl<C: Clock> DiskStore<C> {
     /// The directory cannot be used. No file with counters is changed then.
     pub fn open(
         clock: C,
-        options: Options,
+        options: DiskOptions,
         failures: &Failures,
     ) -> Result<DiskStore<C>, OpenError> {
         let (sync, compact) = (options.sync, COMPACT_INTERVAL);
@@ -115,11 +115,11 @@ impl<C: Clock> DiskStore<C> {
 
     fn open_with(
         clock: C,
-        options: Options,
+        options: DiskOptions,
         schedule: Schedule,
         failures: Failures,
     ) -> Result<DiskStore<C>, OpenError> {
-        let Options { path, sync, max_keys } = options;
+        let DiskOptions { path, sync, max_keys } = options;
         let directory = Directory::open(&path, shard_bits(max_keys))?;
         let meta = directory.meta;
         let memory = MemoryStore::listing_changes(clock, max_keys, meta.shard_bits, meta.secret);

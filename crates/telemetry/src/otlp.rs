@@ -27,7 +27,7 @@ use tokio::runtime::Handle;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{FilterFn, LevelFilter};
 
-pub use self::options::{Options, Protocol, Resource};
+pub use self::options::{OtlpOptions, OtlpProtocol, Resource};
 pub use self::send::OtlpCounts;
 use self::send::{BatchSender, unavailable};
 use crate::log::SpanLayer;
@@ -55,7 +55,7 @@ pub struct Otlp {
 }
 
 impl Otlp {
-    pub fn start(options: Options, failures: &Failures) -> Result<Otlp, SetupError> {
+    pub fn start(options: OtlpOptions, failures: &Failures) -> Result<Otlp, SetupError> {
         let url: Result<Uri, _> = options.url.expose().parse();
         let target = url.map_err(|error| SetupError::Invalid(error.to_string()))?;
         let target = Target::try_from(target).map_err(SetupError::Invalid)?;
@@ -213,9 +213,9 @@ mod tests {
         let ca = PemFile { setting: "otlp.ca", path: "/no/ca.pem".into() };
         let files = ClientFiles { ca: Some(ca), ..ClientFiles::default() };
         let start = |url: &str| {
-            let options = Options {
+            let options = OtlpOptions {
                 resource: Resource::default(),
-                protocol: Protocol::Grpc,
+                protocol: OtlpProtocol::Grpc,
                 url: url.to_owned().into(),
                 headers: HeaderMap::new(),
                 certificates: Arc::new(ClientCertificates::new(files.clone())),

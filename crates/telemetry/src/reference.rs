@@ -24,7 +24,7 @@ pub(crate) enum StatisticValue<'a> {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct ReferenceOptions {
     /// What all names end with.
     pub tags: Tags,
     /// Whether there is `over_limit_with_local_cache`. The reference counts it only if its local cache is enabled.
@@ -33,7 +33,7 @@ pub struct Options {
 
 /// Passes on the metrics that the reference has, by its names.
 pub(crate) struct ReferenceSink<'a> {
-    options: &'a Options,
+    options: &'a ReferenceOptions,
     sink: &'a mut dyn StatisticSink,
     family: Option<Family>,
     name: String,
@@ -60,7 +60,7 @@ enum Family {
 }
 
 impl Family {
-    fn of(metric: &str, options: &Options) -> Option<Family> {
+    fn of(metric: &str, options: &ReferenceOptions) -> Option<Family> {
         Some(match metric {
             "rule_hits" => Family::Rule("total_hits"),
             "rule_over_limit" => Family::Rule("over_limit"),
@@ -86,7 +86,10 @@ impl Family {
 }
 
 impl<'a> ReferenceSink<'a> {
-    pub fn new(options: &'a Options, sink: &'a mut dyn StatisticSink) -> ReferenceSink<'a> {
+    pub fn new(
+        options: &'a ReferenceOptions,
+        sink: &'a mut dyn StatisticSink,
+    ) -> ReferenceSink<'a> {
         ReferenceSink { options, sink, family: None, name: String::new() }
     }
 
@@ -206,7 +209,11 @@ mod tests {
         }
     }
 
-    fn name(options: &Options, metric: &'static str, labels: &[(&str, &str)]) -> Option<String> {
+    fn name(
+        options: &ReferenceOptions,
+        metric: &'static str,
+        labels: &[(&str, &str)],
+    ) -> Option<String> {
         let mut names = Names::default();
         let mut sink = ReferenceSink::new(options, &mut names);
         sink.family(MetricFamily::counter(metric, "", &[]));
@@ -216,7 +223,7 @@ mod tests {
 
     #[test]
     fn metrics_have_the_names_of_the_reference() {
-        let options = Options { local_cache: true, ..Options::default() };
+        let options = ReferenceOptions { local_cache: true, ..ReferenceOptions::default() };
         let rule = [("domain", "shop"), ("rule", "key1_a:b.ip_10.0.0.1")];
         let prefix = "ratelimit.service.rate_limit.shop.key1_a_b.ip_10_0_0_1";
         for (metric, statistic) in [
@@ -266,7 +273,7 @@ mod tests {
 
     #[test]
     fn metrics_that_the_reference_lacks_are_skipped() {
-        let options = Options::default();
+        let options = ReferenceOptions::default();
         assert_eq!(name(&options, "requests", &[("outcome", "ok")]), None);
         assert_eq!(name(&options, "store_evictions", &[]), None);
         for method in ["Watch", "Settle", UNKNOWN_METHOD] {
@@ -279,7 +286,7 @@ mod tests {
     #[test]
     fn tags_end_all_names() {
         let tags = Tags::new(&["foo:b.a|r", "a:b"]);
-        let options = Options { tags, local_cache: false };
+        let options = ReferenceOptions { tags, local_cache: false };
         let name = name(&options, "config_load_success", &[]);
         let wanted = "ratelimit.service.config_load_success.__a=b.__foo=b_a_r";
         assert_eq!(name.as_deref(), Some(wanted));

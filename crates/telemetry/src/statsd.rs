@@ -18,21 +18,21 @@ use crate::reference::{self, ReferenceSink};
 pub use mogrifier::{Mogrifier, MogrifierError};
 pub use report::Dialect;
 use report::{Report, Totals};
-pub use send::Protocol;
 use send::Sender;
+pub use send::StatsdProtocol;
 use weir_common::metrics::MetricSink;
 use weir_common::threads::{self, Failures};
 
 /// Where and how to send.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct StatsdOptions {
     /// `host:port`.
     pub address: String,
-    pub protocol: Protocol,
+    pub protocol: StatsdProtocol,
     pub dialect: Dialect,
     /// The time between reports.
     pub interval: Duration,
-    pub statistics: reference::Options,
+    pub statistics: reference::ReferenceOptions,
     /// Whether characters in names that start tags at some servers become `_`.
     pub replaces_tag_characters: bool,
 }
@@ -46,7 +46,7 @@ pub struct Exporter {
 
 /// Starts to send what `collect` lists.
 pub fn start(
-    options: Options,
+    options: StatsdOptions,
     collect: impl Fn(&mut dyn MetricSink) + Send + Sync + 'static,
     failures: &Failures,
 ) -> io::Result<Exporter> {
@@ -75,7 +75,7 @@ impl Exporter {
 }
 
 async fn run(
-    options: Options,
+    options: StatsdOptions,
     collect: Arc<impl Fn(&mut dyn MetricSink)>,
     report: Arc<Mutex<Report>>,
     mut ending: watch::Receiver<bool>,
@@ -112,13 +112,13 @@ mod tests {
     use super::*;
     use weir_common::metrics::MetricFamily;
 
-    fn options(dialect: Dialect) -> Options {
-        Options {
+    fn options(dialect: Dialect) -> StatsdOptions {
+        StatsdOptions {
             address: String::new(),
-            protocol: Protocol::Udp,
+            protocol: StatsdProtocol::Udp,
             dialect,
             interval: Duration::from_millis(10),
-            statistics: reference::Options::default(),
+            statistics: reference::ReferenceOptions::default(),
             replaces_tag_characters: false,
         }
     }
@@ -130,7 +130,7 @@ mod tests {
         let (tries, counted) = (Arc::new(AtomicU64::new(0)), Arc::new(tokio::sync::Notify::new()));
         let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let address = server.local_addr().unwrap().to_string();
-        let options = Options { address, ..options(Dialect::StatsD) };
+        let options = StatsdOptions { address, ..options(Dialect::StatsD) };
         let collect = {
             let (tries, counted) = (tries.clone(), counted.clone());
             move |sink: &mut dyn MetricSink| {

@@ -15,7 +15,7 @@ use weir_common::escape::{escape, has_colors};
 use weir_common::number::{count, parse_size};
 use weir_rules::source::Selection;
 use weir_rules::{
-    DEFAULT_MAX_PROBLEMS, Group, Lists, Loaded, Options, Position, Problem, Rule, Severity,
+    DEFAULT_MAX_PROBLEMS, Group, Lists, Loaded, Position, Problem, Rule, RuleOptions, Severity,
     SourceFile, json_schema,
 };
 
@@ -92,7 +92,7 @@ pub fn run(args: &CheckArgs) -> ExitCode {
         on_stderr("error: only one of rules and --envoy can be standard input: name a file");
         return ExitCode::from(USAGE);
     }
-    let options = Options {
+    let options = RuleOptions {
         merge_domains: args.rule_files.merge_domains,
         max_log_bytes: args.max_log_bytes,
         max_problems: args.max_problems,
@@ -100,7 +100,7 @@ pub fn run(args: &CheckArgs) -> ExitCode {
         rejects_ignored_shadow_mode: !args.reference,
         calendar_months: args.calendar_months,
         lists: Lists::BesideRules,
-        ..Options::default()
+        ..RuleOptions::default()
     };
     let overlay = &args.rule_files.overlay;
     let LoadedFiles { mut loaded, skipped } =

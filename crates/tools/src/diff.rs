@@ -11,7 +11,7 @@ use super::print::{Output, counted, finish};
 use super::rule_files::RuleFileArgs;
 use crate::print::{self, USAGE};
 use weir_rules::source::RuleFile;
-use weir_rules::{Difference, Lists, Options, RuleSet, YAML_HEADER, compare};
+use weir_rules::{Difference, Lists, RuleOptions, RuleSet, YAML_HEADER, compare};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -84,7 +84,8 @@ fn compile(text: String) -> Option<Result<RuleSet, ClientError>> {
     let is_saved = text.starts_with(YAML_HEADER);
     let file = is_saved.then(|| RuleFile { name: "<active rules>".to_owned(), text })?;
     // The server has checked them, maybe with higher limits.
-    let options = Options { max_log_bytes: u64::MAX, lists: Lists::Unread, ..Options::default() };
+    let options =
+        RuleOptions { max_log_bytes: u64::MAX, lists: Lists::Unread, ..RuleOptions::default() };
     let (rules, problems) = RuleSet::compile(&[file], &options, None);
     Some(match problems.iter().find(|problem| problem.is_error()) {
         None => Ok(rules),

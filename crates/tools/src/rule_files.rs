@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use weir_rules::source::{FileKind, MAX_FILE_BYTES, RuleFile, Selection};
 use weir_rules::{
-    Document, Lists, Loaded, Options, Overlay, Problem, Problems, RuleSet, SourceFile,
+    Document, Lists, Loaded, Overlay, Problem, Problems, RuleOptions, RuleSet, SourceFile,
 };
 
 /// Whether a path means standard input.
@@ -48,7 +48,8 @@ pub fn load_default(
     overlays: &[PathBuf],
     merge_domains: bool,
 ) -> Loaded<SourceFile> {
-    let options = Options { merge_domains, lists: Lists::BesideRules, ..Options::default() };
+    let options =
+        RuleOptions { merge_domains, lists: Lists::BesideRules, ..RuleOptions::default() };
     load(paths, overlays, &options, &Selection::of_roots(Vec::new())).loaded
 }
 
@@ -64,7 +65,7 @@ pub struct LoadedFiles {
 pub fn load(
     paths: &[PathBuf],
     overlays: &[PathBuf],
-    options: &Options,
+    options: &RuleOptions,
     selection: &Selection,
 ) -> LoadedFiles {
     let (open, roots): (Vec<PathBuf>, Vec<PathBuf>) =

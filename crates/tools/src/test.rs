@@ -21,7 +21,7 @@ use report::{FileReport, Report};
 use weir_common::escape::has_colors;
 use weir_common::number::{count, parse_size};
 use weir_rules::source::{FileKind, Selection};
-use weir_rules::{DEFAULT_MAX_PROBLEMS, Options};
+use weir_rules::{DEFAULT_MAX_PROBLEMS, RuleOptions};
 
 const EXAMPLE: &str = "\
 Examples:
@@ -81,10 +81,10 @@ pub fn run(args: &TestArgs) -> ExitCode {
 
 fn report(args: &TestArgs) -> Report {
     let selection = Selection::of_roots(args.paths.clone());
-    let options = Options {
+    let options = RuleOptions {
         max_log_bytes: args.max_log_bytes,
         max_problems: args.max_problems,
-        ..Options::default()
+        ..RuleOptions::default()
     };
     let (files, problems) = selection.read_kind(FileKind::Test);
     let filter = args.filter.as_deref();

@@ -25,7 +25,7 @@ use std::cmp::Reverse;
 
 use hashbrown::HashTable;
 
-use super::key::StoredKey;
+use super::key::RowKey;
 use super::list::Window;
 use super::merge::Merged;
 use super::sketch::{Cells, Row, Snapshot, cell_at};
@@ -68,7 +68,7 @@ pub(super) struct History {
 #[derive(Debug)]
 struct HistoryRow {
     hash: u64,
-    key: StoredKey,
+    key: RowKey,
     spans: [Counted; SPANS],
 }
 

@@ -21,7 +21,7 @@ const MAX_BYTES: usize = MAX_KEY_BYTES + LENGTH_BYTES + MAX_TEXT_BYTES;
 
 /// The key of a row, its rule's path behind it. Copies share it.
 #[derive(Clone, Debug)]
-pub(super) struct StoredKey {
+pub(super) struct RowKey {
     /// The domain, and the key and the value of each entry; then the path of the rule. The length
     /// precedes each.
     bytes: Arc<[u8]>,
@@ -31,8 +31,8 @@ pub(super) struct StoredKey {
     pub cut_tag: u64,
 }
 
-impl StoredKey {
-    pub fn new(domain: &str, entries: &[Entry<'_>], rule: &str) -> StoredKey {
+impl RowKey {
+    pub fn new(domain: &str, entries: &[Entry<'_>], rule: &str) -> RowKey {
         let mut bytes = Bytes { bytes: [0; MAX_BYTES], len: 0 };
         let is_cut = key_bytes(domain, entries) > MAX_KEY_BYTES;
         if is_cut {
@@ -47,7 +47,7 @@ impl StoredKey {
         let entries_end = bytes.len as u16;
         bytes.put_cut(rule);
         let cut_tag = if is_cut { tag(domain, entries) } else { 0 };
-        StoredKey { bytes: Arc::from(bytes.written()), entries_end, cut_tag }
+        RowKey { bytes: Arc::from(bytes.written()), entries_end, cut_tag }
     }
 
     /// Whether texts are cut, and entries may be omitted.

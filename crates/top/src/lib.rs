@@ -69,7 +69,7 @@ const COUNTED: usize = 3;
 
 /// How keys are counted.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct TopOptions {
     /// The rows of each list, on each thread; at least 1.
     pub entries: usize,
     /// Descriptor keys whose values are shown as hashes.
@@ -146,7 +146,7 @@ pub enum Outcome<'a> {
 
 impl Top {
     /// Returns empty lists.
-    pub fn new(options: Options, clock: Arc<dyn Monotonic>) -> Top {
+    pub fn new(options: TopOptions, clock: Arc<dyn Monotonic>) -> Top {
         let lists = || Lists {
             counted: std::array::from_fn(|_| Sketch::new(options.entries.max(1))),
             near: NearKeys::new(options.entries),

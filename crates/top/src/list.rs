@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 
-use super::key::StoredKey;
+use super::key::RowKey;
 use super::merge::Merged;
 use super::near::Near;
 use super::redact::Redaction;
@@ -87,7 +87,7 @@ impl Query<'_> {
         Query { by, window, limit, domain: None, rule: None, filter: None }
     }
 
-    pub(super) fn selects(&self, key: &StoredKey, redaction: &Redaction) -> bool {
+    pub(super) fn selects(&self, key: &RowKey, redaction: &Redaction) -> bool {
         let (domain, entries) = key.texts();
         let has_rule =
             |rule: &str| key.rule() == rule || redaction.path(key.rule(), &entries) == rule;
@@ -258,7 +258,7 @@ fn list<P>(
 }
 
 /// Returns a row without its numbers.
-fn shown(key: &StoredKey, redaction: &Redaction) -> TopRow {
+fn shown(key: &RowKey, redaction: &Redaction) -> TopRow {
     let (domain, entries) = key.texts();
     let entry = |entry: &Entry<'_>| OwnedEntry {
         key: entry.0.to_owned(),

@@ -24,7 +24,7 @@ use std::hash::{BuildHasher, Hasher};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-use super::key::StoredKey;
+use super::key::RowKey;
 use weir_common::entry::Entry;
 
 /// Cells for each row, rounded up to a power of two in total: with more, keys share fewer of them.
@@ -61,7 +61,7 @@ pub(super) struct Sketch<P> {
 #[derive(Clone, Debug)]
 pub(super) struct Row<P> {
     pub hash: u64,
-    pub key: StoredKey,
+    pub key: RowKey,
     /// An upper bound of the key's hits.
     pub count: u64,
     /// How many more than the hits of the key `count` is at most.
@@ -157,7 +157,7 @@ impl<P> Sketch<P> {
     pub fn insert(&mut self, key: &Key<'_>, hits: u64, payload: P) {
         let error = self.cells.get(key.hash);
         let (hash, count) = (key.hash, error.saturating_add(hits));
-        let stored = StoredKey::new(key.domain, key.entries, key.rule);
+        let stored = RowKey::new(key.domain, key.entries, key.rule);
         let row = Row { hash, key: stored, count, error, payload };
         let at = if self.is_full() {
             let (_, at) = self.order.least(&self.rows);

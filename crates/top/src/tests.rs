@@ -19,7 +19,7 @@ fn all(by: By) -> Query<'static> {
 
 fn top(entries: usize, threads: usize) -> (Top, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::new(SECOND));
-    let options = Options { entries, redact: Vec::new(), threads, share: false };
+    let options = TopOptions { entries, redact: Vec::new(), threads, share: false };
     (Top::new(options, clock.clone()), clock)
 }
 

@@ -12,7 +12,7 @@ use axum::{Router, routing::get};
 use weir_library::rules::{self, Loaded, RuleSet, Selection};
 use weir_library::store::redis::{self, Endpoint, RedisStore, Topology};
 use weir_library::store::{MemoryStore, Store};
-use weir_library::{Descriptor, Holds, Limiter, Options, Request as Question, SystemClock};
+use weir_library::{Descriptor, Holds, Limiter, LimiterOptions, Request as Question, SystemClock};
 
 /// How long a request may wait for the store.
 const BUDGET: Duration = Duration::from_millis(100);
@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let [path, at, server @ ..] = &args[..] else {
         return Err("usage: library-example RULES ADDRESS [REDIS_HOST:PORT]".into());
     };
-    let loaded = Loaded::read(&Selection::of(path), &rules::Options::default(), None);
+    let loaded = Loaded::read(&Selection::of(path), &rules::RuleOptions::default(), None);
     if !loaded.is_good() {
         return Err(loaded.render_errors().into());
     }
@@ -40,7 +40,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     let (host, port) = server.rsplit_once(':').ok_or("write Redis's address as HOST:PORT")?;
     let topology = Topology::Single(Endpoint::Tcp(host.to_owned(), port.parse()?));
-    let store = RedisStore::new(redis::Options::new(topology));
+    let store = RedisStore::new(redis::RedisOptions::new(topology));
     store.answered().await;
     serve(at, loaded.rules, store).await
 }
@@ -50,7 +50,8 @@ async fn serve<S: Store + 'static>(
     rules: RuleSet,
     store: S,
 ) -> Result<(), Box<dyn Error>> {
-    let limits = Arc::new(Limits { rules, limiter: Limiter::new(store, Options::default()) });
+    let limits =
+        Arc::new(Limits { rules, limiter: Limiter::new(store, LimiterOptions::default()) });
     let limit = from_fn_with_state(limits, limit);
     let routes = Router::new().route("/", get(|| async { "welcome\n" })).layer(limit);
     let listener = tokio::net::TcpListener::bind(at).await?;

@@ -67,10 +67,10 @@ fn families(env: &[(&str, &str)]) -> Vec<MetricFamily> {
     let metrics = Metrics::new(10);
     metrics.add(clock);
     metrics.add(Arc::new(failures));
-    metrics.add(Arc::new(Limiter::new(store, weir_limiter::Options::default())));
+    metrics.add(Arc::new(Limiter::new(store, weir_limiter::LimiterOptions::default())));
     let rules = Arc::new(ActiveRules::default());
     metrics.add(rules.clone());
-    metrics.add(Arc::new(Controls::new(rules, weir_controls::Options::default(), || {})));
+    metrics.add(Arc::new(Controls::new(rules, weir_controls::ControlsOptions::default(), || {})));
     metrics.add(Arc::new(GrpcStats::default()));
     metrics.add(Arc::new(JsonStats::default()));
     metrics.add(Arc::new(RespStats::default()));
@@ -84,7 +84,7 @@ fn families(env: &[(&str, &str)]) -> Vec<MetricFamily> {
     metrics.add(Arc::new(XdsMetrics::default()));
     let health = Arc::new(Health::new(false, false));
     metrics.add(health.clone());
-    let mut loader = Loader::new(Arc::default(), weir_rules::Options::default(), health);
+    let mut loader = Loader::new(Arc::default(), weir_rules::RuleOptions::default(), health);
     loader.expect_overlay();
     metrics.add(Arc::new(loader));
     metrics.add(Arc::new(WatchMetrics::default()));

@@ -42,7 +42,7 @@ const _: () =
 
 /// A length of steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum StepLength {
     Second,
     TenSeconds,
 }
@@ -97,7 +97,7 @@ impl History {
 
     /// Returns the history until `now`, without changes and denials; that of one rule, by its domain and path, if
     /// one is given.
-    pub fn read(&self, now: Micros, step: Step, rule: Option<(&str, &str)>) -> HistoryAnswer {
+    pub fn read(&self, now: Micros, step: StepLength, rule: Option<(&str, &str)>) -> HistoryAnswer {
         self.0.lock().read(now, step, rule)
     }
 }
@@ -134,7 +134,7 @@ impl State {
         }
     }
 
-    fn read(&self, now: Micros, step: Step, rule: Option<(&str, &str)>) -> HistoryAnswer {
+    fn read(&self, now: Micros, step: StepLength, rule: Option<(&str, &str)>) -> HistoryAnswer {
         let ring = &self.rings[step as usize];
         let now = now / SECOND;
         let is_late = !(self.last + 1..=self.last + 1 + MAX_LATE).contains(&now);

@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn rules_that_are_rejected_at_the_start_leave_none() {
         let health = Arc::new(Health::new(false, false));
-        let loader = Loader::new(Arc::default(), weir_rules::Options::default(), health);
+        let loader = Loader::new(Arc::default(), weir_rules::RuleOptions::default(), health);
         let load = |text: &str| {
             let file = RuleFile { name: "rules.yaml".into(), text: text.into() };
             let is_loaded = loader.load(vec![file], Vec::new()).is_ok();

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use rustls::ServerConfig;
 
 use super::certificate::Certificate;
-use super::config::{Checked, Files, Options};
+use super::config::{Checked, Files, TlsOptions};
 use super::metrics::TlsMetrics;
 use weir_client::tls::RejectedFiles;
 use weir_common::error::SetupError;
@@ -24,7 +24,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// valid: certificate, key and client CA.
 #[derive(Debug)]
 pub struct Certificates {
-    pub options: Options,
+    pub options: TlsOptions,
     reads: FileReads,
     active: ArcSwap<Checked>,
     seen: Mutex<Seen>,
@@ -43,7 +43,7 @@ struct Seen {
 
 impl Certificates {
     /// Reads the files of a listener. An error names the setting, the file, the cause and the fix.
-    pub fn load(options: Options) -> Result<Arc<Certificates>, SetupError> {
+    pub fn load(options: TlsOptions) -> Result<Arc<Certificates>, SetupError> {
         let reads = FileReads::new(u64::MAX);
         let files = Files::read(&options, &reads);
         let checked = files.check(&options)?;

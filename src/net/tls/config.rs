@@ -22,7 +22,7 @@ const KEY: &str = "name a file with a private key in PEM";
 
 /// The TLS of one listener. Files are in PEM format.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct TlsOptions {
     /// The group of the settings, for messages: `grpc.tls`.
     pub group: &'static str,
     pub listener: &'static str,
@@ -52,7 +52,7 @@ pub(super) struct Checked {
 }
 
 impl Files {
-    pub fn read(options: &Options, reads: &FileReads) -> Files {
+    pub fn read(options: &TlsOptions, reads: &FileReads) -> Files {
         let read = |path: &PathBuf| reads.read(path).map_err(|error| error.to_string());
         Files {
             cert: read(&options.cert),
@@ -68,7 +68,7 @@ impl Files {
     }
 
     /// Checks the files and makes a configuration of them. An error names the setting, the file, the cause and the fix.
-    pub fn check(&self, options: &Options) -> Result<Checked, SetupError> {
+    pub fn check(&self, options: &TlsOptions) -> Result<Checked, SetupError> {
         let provider = Arc::new(ring::default_provider());
         let cert = Source { group: options.group, setting: "cert", path: &options.cert };
         let key = Source { group: options.group, setting: "key", path: &options.key };
@@ -106,7 +106,7 @@ impl Files {
 
     fn roots<'a>(
         &self,
-        options: &'a Options,
+        options: &'a TlsOptions,
     ) -> Result<Option<(Source<'a>, Arc<RootCertStore>)>, SetupError> {
         let (Some(path), Some(contents)) = (&options.client_ca, &self.client_ca) else {
             return Ok(None);

@@ -17,12 +17,12 @@ use tempfile::TempDir;
 
 use self::certificates::{Authority, Identity};
 use super::client_verifier::ClientVerifier;
-use super::{Certificates, Identities, Options};
+use super::{Certificates, Identities, TlsOptions};
 use weir_client::tls::{ClientCertificates, ClientFiles, PemFile};
 use weir_common::metrics::{MetricFamily, MetricSink, MetricSource, SampleValue};
 
-fn options(directory: &Path) -> Options {
-    Options {
+fn options(directory: &Path) -> TlsOptions {
+    TlsOptions {
         group: "grpc.tls",
         listener: "grpc",
         protocol: "h2",
@@ -38,7 +38,7 @@ fn der(identity: &Identity) -> CertificateDer<'static> {
 }
 
 /// The verifier of clients of this authority.
-fn verifier(authority: &Authority, options: &Options) -> Result<ClientVerifier, String> {
+fn verifier(authority: &Authority, options: &TlsOptions) -> Result<ClientVerifier, String> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(authority.pem.as_bytes()).unwrap()).unwrap();
     let provider = Arc::new(ring::default_provider());
@@ -46,9 +46,9 @@ fn verifier(authority: &Authority, options: &Options) -> Result<ClientVerifier, 
     ClientVerifier::new(chain.unwrap(), options.group, &options.client_sans)
 }
 
-fn with_names(names: &[&str]) -> Options {
+fn with_names(names: &[&str]) -> TlsOptions {
     let client_sans = names.iter().map(|&name| name.to_owned()).collect();
-    Options { client_sans, ..options(Path::new("/")) }
+    TlsOptions { client_sans, ..options(Path::new("/")) }
 }
 
 #[test]
@@ -137,18 +137,26 @@ fn unusable_files_are_named() {
     let other = authority.sign(&["other.test"]);
     other.write(directory.path(), "other");
     std::fs::write(path("cut"), other.cert.replace("-----END", "-----")).unwrap();
-    let good = Options { client_ca: Some(path("ca")), ..options(directory.path()) };
+    let good = TlsOptions { client_ca: Some(path("ca")), ..options(directory.path()) };
     Certificates::load(good.clone()).unwrap();
     let certificates = "name a file with certificates in PEM";
     for (options, setting, cause) in [
-        (Options { cert: path("none"), ..good.clone() }, "cert names ", "No such file"),
-        (Options { cert: path("nonsense"), ..good.clone() }, "cert names ", certificates),
-        (Options { cert: path("cut"), ..good.clone() }, "cert names ", certificates),
-        (Options { key: path("none"), ..good.clone() }, "key names ", "No such file"),
-        (Options { key: path("tls.pem"), ..good.clone() }, "key names ", "a private key in PEM"),
-        (Options { key: path("other-key.pem"), ..good.clone() }, "cert names ", "its own key"),
-        (Options { client_ca: Some(path("none")), ..good.clone() }, "client_ca names ", "No such"),
-        (Options { client_ca: Some(path("nonsense")), ..good }, "client_ca names ", certificates),
+        (TlsOptions { cert: path("none"), ..good.clone() }, "cert names ", "No such file"),
+        (TlsOptions { cert: path("nonsense"), ..good.clone() }, "cert names ", certificates),
+        (TlsOptions { cert: path("cut"), ..good.clone() }, "cert names ", certificates),
+        (TlsOptions { key: path("none"), ..good.clone() }, "key names ", "No such file"),
+        (TlsOptions { key: path("tls.pem"), ..good.clone() }, "key names ", "a private key in PEM"),
+        (TlsOptions { key: path("other-key.pem"), ..good.clone() }, "cert names ", "its own key"),
+        (
+            TlsOptions { client_ca: Some(path("none")), ..good.clone() },
+            "client_ca names ",
+            "No such",
+        ),
+        (
+            TlsOptions { client_ca: Some(path("nonsense")), ..good },
+            "client_ca names ",
+            certificates,
+        ),
     ] {
         let error = Certificates::load(options).unwrap_err().to_string();
         let names_setting = error.starts_with(&format!("grpc.tls.{setting}"));

@@ -8,7 +8,7 @@ use crate::resp::command::{CommandError, text};
 use crate::resp::parser::read_integer;
 use crate::resp::reply::Replies;
 use crate::resp::server::Resp;
-use crate::rls::service::Options;
+use crate::rls::service::ResponseOptions;
 use weir_common::entry::Entry;
 use weir_common::value;
 use weir_limit::{Micros, SECOND};
@@ -107,7 +107,7 @@ pub(super) async fn decide<S: Store>(
     then: impl FnOnce(bool, &[Status<'_>]),
 ) -> Result<(), CommandError> {
     let mut request = Request { domain, descriptors, ..Request::default() };
-    let then = |_: &Request<'_>, decision: &RequestDecision<'_>, _: &Options| {
+    let then = |_: &Request<'_>, decision: &RequestDecision<'_>, _: &ResponseOptions| {
         then(decision.over_limit, &decision.statuses);
     };
     // A client that disconnects leaves its holds to their time-out.

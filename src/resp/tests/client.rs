@@ -14,7 +14,7 @@ use crate::rls::service::{self, RateLimit};
 use weir_common::clock::ManualClock;
 use weir_controls::ActiveRules;
 use weir_limit::SECOND;
-use weir_limiter::{Limiter, Options};
+use weir_limiter::{Limiter, LimiterOptions};
 use weir_rules::RuleSet;
 use weir_rules::source::RuleFile;
 use weir_store::memory::MemoryStore;
@@ -64,12 +64,14 @@ impl<S: Store + States + 'static> Server<S> {
         password: Option<TokenFile>,
         with: impl FnOnce(Resp<S>) -> Resp<S>,
     ) -> Server<S> {
-        let limiter = Limiter::new(store, Options::default());
+        let limiter = Limiter::new(store, LimiterOptions::default());
         let file = RuleFile { name: "test.yaml".into(), text: RULES.into() };
-        let (rules, problems) = RuleSet::compile(&[file], &weir_rules::Options::default(), None);
+        let (rules, problems) =
+            RuleSet::compile(&[file], &weir_rules::RuleOptions::default(), None);
         assert_eq!(problems, []);
         let rules = Arc::new(ActiveRules::of(rules));
-        let rate_limit = RateLimit::new(Arc::new(limiter), rules, service::Options::default());
+        let rate_limit =
+            RateLimit::new(Arc::new(limiter), rules, service::ResponseOptions::default());
         let resp = Arc::new(with(Resp::new(rate_limit, limits, password)));
         let limits = ConnectionLimits {
             listener: "test",

@@ -45,7 +45,7 @@ pub type Rules = Arc<ActiveRules>;
 
 /// What responses carry in addition to statuses, and what limits requests.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct ResponseOptions {
     pub headers: HeaderOptions,
     pub dynamic_metadata: bool,
     /// Caps the time that the store has for one request; none: only the caller's timeout counts.
@@ -53,7 +53,7 @@ pub struct Options {
     pub permissions: Permissions,
 }
 
-impl Options {
+impl ResponseOptions {
     pub(super) fn has_extras(&self) -> bool {
         let HeaderOptions { names, retry_after, ratelimit_fields } = &self.headers;
         names.is_some() || *retry_after || *ratelimit_fields || self.dynamic_metadata
@@ -65,7 +65,7 @@ impl Options {
 pub struct RateLimit<S> {
     pub(super) limiter: Arc<Limiter<S>>,
     pub(super) rules: Rules,
-    pub(super) options: Arc<Options>,
+    pub(super) options: Arc<ResponseOptions>,
     first_rules: Option<FirstRules>,
 }
 
@@ -99,7 +99,7 @@ impl<S> Clone for RateLimit<S> {
 }
 
 impl<S: Store> RateLimit<S> {
-    pub fn new(limiter: Arc<Limiter<S>>, rules: Rules, options: Options) -> RateLimit<S> {
+    pub fn new(limiter: Arc<Limiter<S>>, rules: Rules, options: ResponseOptions) -> RateLimit<S> {
         RateLimit { limiter, rules, options: Arc::new(options), first_rules: None }
     }
 
@@ -147,7 +147,7 @@ impl<S: Store> RateLimit<S> {
         request: &mut Request<'_>,
         timeout: Option<Duration>,
         holds: &mut Holds,
-        then: impl FnOnce(&Request<'_>, &RequestDecision<'_>, &Options) -> T,
+        then: impl FnOnce(&Request<'_>, &RequestDecision<'_>, &ResponseOptions) -> T,
     ) -> impl Future<Output = Result<T, RequestError>> {
         async move {
             self.check(request)?;

@@ -3,7 +3,7 @@
 use prost::Message;
 
 use super::metadata;
-use super::rate_limit::Options;
+use super::rate_limit::ResponseOptions;
 use crate::proto::envoy::service::ratelimit::v3 as pb;
 use pb::rate_limit_response::{Code, DescriptorStatus, RateLimit, rate_limit};
 use weir_api::headers::headers;
@@ -16,7 +16,7 @@ pub const PREFIX_BYTES: usize = 5;
 pub fn encode_message(
     request: &Request<'_>,
     decision: &RequestDecision<'_>,
-    options: &Options,
+    options: &ResponseOptions,
 ) -> pb::RateLimitResponse {
     pb::RateLimitResponse {
         overall_code: code(decision.over_limit),
@@ -28,7 +28,7 @@ pub fn encode_message(
 fn extras(
     request: &Request<'_>,
     decision: &RequestDecision<'_>,
-    options: &Options,
+    options: &ResponseOptions,
 ) -> pb::RateLimitResponse {
     pb::RateLimitResponse {
         response_headers_to_add: headers(&options.headers, decision),
@@ -89,7 +89,7 @@ fn current_limit(limit: &ShownLimit<'_>) -> RateLimit {
 pub fn encode_framed(
     request: &Request<'_>,
     decision: &RequestDecision<'_>,
-    options: &Options,
+    options: &ResponseOptions,
 ) -> Vec<u8> {
     let statuses: usize =
         decision.statuses.iter().map(|status| field_len(status_len(status))).sum();
@@ -239,10 +239,10 @@ mod tests {
             let decision = RequestDecision { over_limit, statuses: statuses.collect() };
             let names = HeaderNames { limit: "a".into(), remaining: "b".into(), reset: "c".into() };
             let headers = HeaderOptions { names: more.then_some(names), ..HeaderOptions::default() };
-            let options = Options {
+            let options = ResponseOptions {
                 headers,
                 dynamic_metadata: more,
-                ..Options::default()
+                ..ResponseOptions::default()
             };
             let descriptors = [Descriptor { entries: &[("k", "v")], ..Default::default() }];
             let request = Request { domain: "d", descriptors: &descriptors, hits_addend: 3, ..Request::default() };

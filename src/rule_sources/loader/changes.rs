@@ -64,7 +64,7 @@ impl fmt::Display for Changes {
 mod tests {
     use super::*;
     use weir_rules::source::RuleFile;
-    use weir_rules::{Options, RuleSet, compare};
+    use weir_rules::{RuleOptions, RuleSet, compare};
 
     /// What the second of two sets changes: each has these rules, by their key and number.
     fn changes(old: &[(&str, u32)], new: &[(&str, u32)]) -> Changes {
@@ -77,7 +77,7 @@ mod tests {
             let rules: String = rules.iter().map(rule).collect();
             let text = format!("domain: shop\ndescriptors:\n{rules}");
             let file = RuleFile { name: "shop.yaml".to_owned(), text };
-            RuleSet::compile(&[file], &Options::default(), None).0
+            RuleSet::compile(&[file], &RuleOptions::default(), None).0
         });
         Changes::from(&compare(&old, &new))
     }

@@ -10,7 +10,7 @@ use super::log::{LogLine, UpdateSource};
 use super::metrics::OverlayMetrics;
 use super::reload::Rejected;
 use weir_rules::source::RuleFile;
-use weir_rules::{Options, Overlay, OverlayReport, Position, Problem, Severity};
+use weir_rules::{Overlay, OverlayReport, Position, Problem, RuleOptions, Severity};
 
 #[derive(Debug, Default)]
 pub(super) struct OverlayState {
@@ -53,7 +53,7 @@ impl OverlayState {
         &self,
         files: Vec<RuleFile>,
         found: Vec<Problem>,
-        options: &Options,
+        options: &RuleOptions,
     ) -> Result<(), String> {
         #[expect(clippy::disallowed_methods, reason = "only shown in the status")]
         let now = SystemTime::now();

@@ -20,7 +20,7 @@ fn loader(lists: Lists, files: &[(&str, &str)], directory: &Path) -> Loader {
     }
     // Each version is whole.
     let watched_lists = Some(Arc::new(WatchedLists::new(Duration::ZERO)));
-    let options = Options { lists, watched_lists, ..Options::default() };
+    let options = RuleOptions { lists, watched_lists, ..RuleOptions::default() };
     let mut loader = Loader::new(Arc::default(), options, Arc::new(Health::new(false, false)));
     loader.expect_overlay();
     loader

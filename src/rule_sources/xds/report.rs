@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use parking_lot::Mutex;
 use serde_json::json;
 
-use super::server::Options;
+use super::server::XdsOptions;
 use crate::rule_sources::loader::{Loader, StreamLost};
 use weir_common::metric_families;
 use weir_common::metrics::{Counter, Gauge, MetricSink, MetricSource};
@@ -87,7 +87,7 @@ impl State {
 }
 
 impl Report {
-    pub fn new(options: &Options, loader: Arc<Loader>, metrics: &Metrics) -> Report {
+    pub fn new(options: &XdsOptions, loader: Arc<Loader>, metrics: &Metrics) -> Report {
         let counts = XdsMetrics::default();
         metrics.add(Arc::new(counts.clone()));
         let report = Report {

@@ -21,7 +21,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(360);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct XdsOptions {
     /// `host:port`.
     pub url: SecretUrl,
     pub node_id: String,
@@ -47,13 +47,13 @@ pub struct Tls {
 }
 
 /// Checks the options and the files that they name.
-pub fn check(options: &Options) -> Result<(), SetupError> {
+pub fn check(options: &XdsOptions) -> Result<(), SetupError> {
     headers(&options.headers).map_err(SetupError::Invalid)?;
     endpoint(options).map(drop)
 }
 
 /// Reads where and how to connect, with the certificates as they are now.
-pub fn endpoint(options: &Options) -> Result<Endpoint, SetupError> {
+pub fn endpoint(options: &XdsOptions) -> Result<Endpoint, SetupError> {
     let url = &options.url;
     let (scheme, host) = match url.expose().split_once("://") {
         Some((scheme @ ("http" | "https"), host)) => (scheme, host),
@@ -137,11 +137,11 @@ pub fn headers(pairs: &[String]) -> Result<MetadataMap, String> {
 mod tests {
     use super::*;
 
-    fn options(url: &str) -> Options {
-        Options { url: url.into(), ..Options::default() }
+    fn options(url: &str) -> XdsOptions {
+        XdsOptions { url: url.into(), ..XdsOptions::default() }
     }
 
-    fn uri(options: &Options) -> Result<String, String> {
+    fn uri(options: &XdsOptions) -> Result<String, String> {
         Ok(endpoint(options)?.uri().to_string())
     }
 

@@ -2,17 +2,17 @@ use super::super::table::StoreKind;
 use super::super::tests::inputs;
 use super::*;
 use weir_client::tls::{ClientFiles, PemFile};
-use weir_redis::Clock;
+use weir_redis::ClockSource;
 
 fn load(env: &[(&str, &str)]) -> Settings {
     Settings::load(&inputs(env)).unwrap_or_else(|errors| panic!("{errors:#?}"))
 }
 
-fn redis(env: &[(&str, &str)]) -> Options {
+fn redis(env: &[(&str, &str)]) -> RedisOptions {
     load(env).redis_options().unwrap().0
 }
 
-fn per_second(env: &[(&str, &str)]) -> Option<Options> {
+fn per_second(env: &[(&str, &str)]) -> Option<RedisOptions> {
     load(env).redis_options().unwrap().1
 }
 
@@ -25,7 +25,7 @@ fn tcp(host: &str, port: u16) -> Endpoint {
     Endpoint::Tcp(host.into(), port)
 }
 
-fn server(options: &Options) -> Endpoint {
+fn server(options: &RedisOptions) -> Endpoint {
     match &options.topology {
         Topology::Single(server) => server.clone(),
         other => panic!("{other:?}"),
@@ -82,7 +82,7 @@ fn defaults_are_weirs_own() {
     assert!(per_second(&env).is_none());
     let redis = redis(&env);
     assert_eq!(server(&redis), tcp("h", 6379));
-    assert_eq!(redis.clock, Clock::Server);
+    assert_eq!(redis.clock, ClockSource::Server);
     assert_eq!((redis.access.db, redis.prefix.as_str()), (0, "weir:"));
     assert_eq!(redis.access.timeout, Duration::from_secs(1));
     assert_eq!(redis.access.login.username.as_deref(), Some("ann"));

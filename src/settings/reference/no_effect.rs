@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::go;
 use super::variables::VARIABLES;
 use crate::settings::table::Settings;
-use weir_telemetry::otlp::Protocol;
+use weir_telemetry::otlp::OtlpProtocol;
 
 /// Variables that have no effect, whatever their text.
 #[derive(Debug)]
@@ -118,8 +118,8 @@ fn is_on(text: &str, _: &Settings) -> bool {
 
 fn asks_for_other_protocol(text: &str, settings: &Settings) -> bool {
     match *settings.tracing.protocol {
-        Protocol::Grpc => !text.eq_ignore_ascii_case("grpc"),
-        Protocol::Http => !text.eq_ignore_ascii_case("http/protobuf"),
+        OtlpProtocol::Grpc => !text.eq_ignore_ascii_case("grpc"),
+        OtlpProtocol::Http => !text.eq_ignore_ascii_case("http/protobuf"),
     }
 }
 

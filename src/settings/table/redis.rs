@@ -7,7 +7,7 @@ use super::tls::ClientFileSettings;
 use crate::settings::format::Secret;
 use crate::settings::group::{choices, group};
 use weir_common::named_enum;
-use weir_redis::Clock;
+use weir_redis::ClockSource;
 
 named_enum! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ named_enum! {
     }
 }
 
-choices!(TopologyKind, Clock);
+choices!(TopologyKind, ClockSource);
 
 group! {
     /// A Redis.
@@ -50,7 +50,7 @@ group! {
         key_prefix: String = "weir:";
         /// The clock that counts: `server` is that of Redis; `caller` is that of each replica, for servers
         /// that do not let scripts read the time.
-        clock: Clock = "server";
+        clock: ClockSource = "server";
         // Longer than the occasional slow round trips of a busy cluster, which fail no request.
         /// A connection with a slower round trip is not used until the server answers a PING within this
         /// time.

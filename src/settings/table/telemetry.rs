@@ -65,7 +65,7 @@ group! {
         /// Address of the server.
         address: Address = "localhost:8125";
         /// The protocol of the connection.
-        protocol: statsd::Protocol = "tcp";
+        protocol: statsd::StatsdProtocol = "tcp";
         /// Whether `#`, `,`, `;`, `[` and `]` in names become `_`, as `:` and `|` do. At servers such as
         /// statsd_exporter they start tags; envoyproxy/ratelimit sends them as they are.
         replace_tag_characters: bool = "false";
@@ -89,7 +89,7 @@ group! {
         /// Whether requests are traced: spans go to an OpenTelemetry collector by OTLP.
         enabled: bool = "false";
         /// The protocol of OTLP.
-        protocol: otlp::Protocol = "http";
+        protocol: otlp::OtlpProtocol = "http";
         /// URL of the collector; https is TLS. Empty: http://localhost:4318/v1/traces for HTTP,
         /// http://localhost:4317 for gRPC. To the URL of OTEL_EXPORTER_OTLP_ENDPOINT, /v1/traces is added for HTTP.
         endpoint: Option<String> = "";
@@ -124,7 +124,7 @@ impl Format for LogLevels {
     }
 }
 
-choices!(LogFormat, statsd::Protocol, otlp::Protocol);
+choices!(LogFormat, statsd::StatsdProtocol, otlp::OtlpProtocol);
 
 group! {
     /// The log.

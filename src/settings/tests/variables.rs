@@ -302,14 +302,14 @@ fn metrics_are_sent_to_statsd_if_it_is_asked_for() {
 
 #[test]
 fn statsd_and_dogstatsd_have_their_options() {
-    use weir_telemetry::statsd::{Dialect, Protocol};
+    use weir_telemetry::statsd::{Dialect, StatsdProtocol};
 
     let options = |env: &[(&str, &str)]| {
         let common = [("STATSD_HOST", "a"), ("EXTRA_TAGS", "k:v"), ("STATS_FLUSH_INTERVAL", "1s")];
         Settings::load(&inputs(&[&common, env].concat())).unwrap().statsd_options()
     };
     let [statsd] = &options(&[])[..] else { panic!("one") };
-    assert_eq!((statsd.address.as_str(), statsd.protocol), ("a:8125", Protocol::Tcp));
+    assert_eq!((statsd.address.as_str(), statsd.protocol), ("a:8125", StatsdProtocol::Tcp));
     assert_eq!((statsd.interval.as_secs(), statsd.statistics.tags.suffix()), (1, ".__k=v"));
     let mogrifier = [
         ("USE_DOG_STATSD", "1"),
@@ -322,14 +322,14 @@ fn statsd_and_dogstatsd_have_their_options() {
         ("LOCAL_CACHE_SIZE_IN_BYTES", "1"),
     ];
     let [dog] = &options(&mogrifier)[..] else { panic!("one") };
-    assert_eq!((dog.address.as_str(), dog.protocol), ("a:8125", Protocol::Udp));
+    assert_eq!((dog.address.as_str(), dog.protocol), ("a:8125", StatsdProtocol::Udp));
     assert!(matches!(&dog.dialect, Dialect::DogStatsD(mogrifiers) if mogrifiers.len() == 2));
     assert!(dog.statistics.local_cache && !dog.replaces_tag_characters);
     let replaced = options(&[("WEIR__METRICS__STATSD__REPLACE_TAG_CHARACTERS", "true")]);
     assert!(replaced[0].replaces_tag_characters);
     let both = [&mogrifier[..], &[("USE_STATSD", "true"), ("STATSD_PROTOCOL", "udp")]].concat();
     assert_eq!(options(&both).len(), 2);
-    assert_eq!(options(&both)[0].protocol, Protocol::Udp);
+    assert_eq!(options(&both)[0].protocol, StatsdProtocol::Udp);
     let disabled = [&both[..], &[("DISABLE_STATS", "true")]].concat();
     assert!(options(&disabled).is_empty());
 }

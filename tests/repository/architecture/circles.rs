@@ -225,7 +225,7 @@ mod tests {
     fn circles_are_found_through_reexports() {
         let a = "use std::fmt;\nuse super::{b::{self, B as C}, a::D};";
         for b in
-            ["use crate::A;", "fn f(a: crate::A) {}", "pub(crate) use super::a as c;\nuse c::A;"]
+            ["use crate::A;", "fn f(a: crate::A) {}", "pub(crate) use super::a as d;\nuse d::A;"]
         {
             assert_eq!(circle(a, b, "use super::B;"), ["crate::a", "crate::b"], "{b}");
         }

@@ -136,7 +136,7 @@ fn whom_a_block_spares_is_kept_and_ignored_by_earlier_versions() {
     assert_eq!(serde_json::from_str::<Control>(&json).unwrap(), block);
     assert_eq!(block.match_text(), "d except plan=partner, ip=10.0.0.0/8");
     // To a version that does not know the member it is a block of all.
-    let unknown = Row::read(&block.id, 0, &json.replace("except", "later")).unwrap();
+    let unknown = ControlRecord::read(&block.id, 0, &json.replace("except", "later")).unwrap();
     block.except.clear();
     assert_eq!(unknown.control().map(|control| &**control), Some(&block));
 }
@@ -184,7 +184,7 @@ fn the_default_id_is_of_action_and_match() {
 
 #[tokio::test]
 async fn a_block_lasts_the_longest_period_of_its_rules_by_default() {
-    let process = Process::new(Options::default());
+    let process = Process::new(ControlsOptions::default());
     let body = |key: &str, action: &str| {
         let entries = format!(r#"[{{"key":"{key}","value":"x"}}]"#);
         draft(&format!(r#"{{"domain":"d","entries":{entries},"action":"{action}"}}"#))
@@ -198,7 +198,7 @@ async fn a_block_lasts_the_longest_period_of_its_rules_by_default() {
 
 #[tokio::test]
 async fn what_matches_everything_has_to_be_forced() {
-    let process = Process::new(Options::default());
+    let process = Process::new(ControlsOptions::default());
     let everything = draft(r#"{"domain":"*","entries":[],"action":"block"}"#);
     let put = |force| {
         let options = PutOptions { force, dry_run: true };
@@ -211,7 +211,7 @@ async fn what_matches_everything_has_to_be_forced() {
 
 #[tokio::test]
 async fn what_matches_every_value_has_to_be_forced() {
-    let process = Process::new(Options::default());
+    let process = Process::new(ControlsOptions::default());
     for (entries, is_all) in [
         (r#"[{"key":"user","value":"*"}]"#, true),
         (r#"[{"key":"user","value":"**"},{"key":"path","value":"*"}]"#, true),
@@ -228,7 +228,7 @@ async fn what_matches_every_value_has_to_be_forced() {
 
 #[tokio::test]
 async fn a_limit_that_fits_no_rule_is_rejected() {
-    let process = Process::new(Options::default());
+    let process = Process::new(ControlsOptions::default());
     let limit = |key: &str, limit: &str| {
         let entries = format!(r#"[{{"key":"{key}","value":"x"}}]"#);
         let body =
@@ -288,7 +288,7 @@ fn a_rate_is_a_number_with_a_period() {
 
 #[tokio::test]
 async fn there_is_room_for_a_number_of_controls() {
-    let process = Process::new(Options { max: 150, ..Options::default() });
+    let process = Process::new(ControlsOptions { max: 150, ..ControlsOptions::default() });
     let block = async |user: String| {
         let put = process.controls.put(None, block(&user), PutOptions::default());
         put.await.map(drop).map_err(|error| error.kind)
@@ -317,7 +317,7 @@ descriptors:
   - {key: probe, value: deep_one}
   - {key: x-*, rate_limit: {unit: day, requests_per_unit: 5}}
 ";
-    let process = Process::new(Options::default());
+    let process = Process::new(ControlsOptions::default());
     let put = async |domain: &str, keys: &[&str], dry_run: bool| {
         let entry = |key: &&str| format!(r#"{{"key":"{key}","value":"v"}}"#);
         let entries = keys.iter().map(entry).collect::<Vec<_>>().join(",");
@@ -367,7 +367,7 @@ descriptors:
 
 #[tokio::test]
 async fn an_allowance_under_a_block_names_it() {
-    let process = Process::new(Options::default());
+    let process = Process::new(ControlsOptions::default());
     let ann = r#"{"key":"user","value":"ann"}"#;
     let block = async |except: &str| {
         let everyone = r#"[{"key":"user","value":"*"}]"#;

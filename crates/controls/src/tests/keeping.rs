@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use super::*;
 use crate::file::{self, ControlFile};
 
-fn options(path: &Path) -> Options {
-    Options { file: Some(path.to_owned()), ..Options::default() }
+fn options(path: &Path) -> ControlsOptions {
+    ControlsOptions { file: Some(path.to_owned()), ..ControlsOptions::default() }
 }
 
 #[tokio::test]
 async fn controls_are_put_listed_and_deleted() {
-    let process = Process::new(Options::default());
+    let process = Process::new(ControlsOptions::default());
     let ann = process.put(block("ann")).await;
     assert!(!ann.shared && !ann.kept);
     let long = draft(
@@ -292,7 +292,7 @@ fn after_a_write_that_was_not_made_the_next_one_has_all_rows() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changes_at_once_are_all_active() {
-    let process = Arc::new(Process::new(Options::default()));
+    let process = Arc::new(Process::new(ControlsOptions::default()));
     let users: Vec<String> = (0..200).map(|i| i.to_string()).collect();
     let put = |user: &String| {
         let (process, draft) = (process.clone(), block(user));

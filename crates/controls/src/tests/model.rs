@@ -159,7 +159,8 @@ impl Replicas {
         let clock = Arc::new(ManualClock::new(NOW));
         let table = Arc::new(FakeTable::default());
         let replica = |skew: &i64| {
-            let process = Process::new(Options { is_shared: true, ..Options::default() });
+            let process =
+                Process::new(ControlsOptions { is_shared: true, ..ControlsOptions::default() });
             process.clock.set(NOW.saturating_add_signed(*skew));
             let link = AtomicU8::new(Link::Up as u8);
             (process, Linked { table: table.clone(), clock: clock.clone(), link })

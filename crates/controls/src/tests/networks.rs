@@ -27,7 +27,7 @@ fn allow(value: &str, at: Micros) -> Control {
 
 /// Puts a block of one value, and returns its warnings.
 async fn warnings(value: &str, text: bool) -> Result<Vec<String>, ControlError> {
-    let process = Process::new(Options::default());
+    let process = Process::new(ControlsOptions::default());
     let entries = format!(r#"[{{"key":"user","value":"{value}"}}]"#);
     let body = format!(
         r#"{{"domain":"d","entries":{entries},"action":"block","text":{text},"for":"1h"}}"#
@@ -112,7 +112,7 @@ async fn a_network_of_every_address_has_to_be_forced() {
 
 #[tokio::test]
 async fn a_network_and_its_text_are_two_controls() {
-    let process = Process::new(Options::default());
+    let process = Process::new(ControlsOptions::default());
     let put = async |text: bool| {
         let draft = Draft { text, ..block("10.0.0.0/8") };
         process.controls.put(None, draft, PutOptions::default()).await.unwrap()

@@ -88,7 +88,7 @@ fn rules_that_the_entries_lead_past_are_not_found() {
 
 #[tokio::test]
 async fn a_limit_says_nothing_of_rules_that_it_cannot_change() {
-    let process = Process::new(Options::default());
+    let process = Process::new(ControlsOptions::default());
     process.active.set_rules(Arc::new(rule_set(SPECIFIC)));
     let of = |user: &str, name: &str| {
         let entries = format!(r#"[{{"key":"user","value":"{user}"}}]"#);
@@ -269,7 +269,7 @@ proptest! {
 
 #[tokio::test]
 async fn two_limits_of_a_rule_are_changed_by_two_controls() {
-    let process = Process::new(Options::default());
+    let process = Process::new(ControlsOptions::default());
     process.active.set_rules(Arc::new(rule_set(RULES)));
     let put = async |name: &str, n: u32| {
         let entries = r#"[{"key":"tenant","value":"big_one"}]"#;
@@ -296,7 +296,7 @@ async fn two_limits_of_a_rule_are_changed_by_two_controls() {
 
 #[tokio::test]
 async fn a_limit_that_hides_another_has_a_warning() {
-    let process = Process::new(Options::default());
+    let process = Process::new(ControlsOptions::default());
     process.active.set_rules(Arc::new(rule_set(RULES)));
     let put = async |entries: &[(&str, &str)], name: &str| {
         let entries: Vec<_> = entries

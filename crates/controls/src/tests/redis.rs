@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::servers::{Server, until};
-use crate::{Controls, Draft, Options, PutOptions};
-use weir_redis::{Endpoint, Options as StoreOptions, RedisStore, Topology};
+use crate::{Controls, ControlsOptions, Draft, PutOptions};
+use weir_redis::{Endpoint, RedisOptions as StoreOptions, RedisStore, Topology};
 
 /// Returns options with long timeouts: test machines may be busy.
 fn store_options(server: &Server) -> StoreOptions {
@@ -28,7 +28,7 @@ impl Replica {
     async fn start(server: &Server) -> Replica {
         let store = RedisStore::new(store_options(server));
         store.answered().await;
-        let options = Options { is_shared: true, ..Options::default() };
+        let options = ControlsOptions { is_shared: true, ..ControlsOptions::default() };
         let controls = Arc::new(Controls::new(Arc::default(), options, || {}));
         let run = controls.clone();
         let running = tokio::spawn(async move { run.run(Some(&store)).await });

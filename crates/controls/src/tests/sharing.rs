@@ -73,7 +73,8 @@ struct Replica {
 
 impl Replica {
     fn start(table: &Arc<Table>) -> Replica {
-        let process = Process::new(Options { is_shared: true, ..Options::default() });
+        let process =
+            Process::new(ControlsOptions { is_shared: true, ..ControlsOptions::default() });
         let (controls, table) = (process.controls.clone(), table.clone());
         let running = tokio::spawn(async move { controls.run(Some(&*table)).await });
         Replica { process, running }
@@ -215,7 +216,8 @@ async fn a_first_read_that_fails_is_repeated_at_once() {
     Replica::start(&table).process.put(block("ann")).await;
     table.set_away(true);
     let poll = std::time::Duration::from_secs(3_600);
-    let process = Process::new(Options { is_shared: true, poll, ..Options::default() });
+    let process =
+        Process::new(ControlsOptions { is_shared: true, poll, ..ControlsOptions::default() });
     let mut first_read = process.controls.first_read();
     let (controls, shared) = (process.controls.clone(), table.clone());
     let running = tokio::spawn(async move { controls.run(Some(&*shared)).await });

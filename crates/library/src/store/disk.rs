@@ -20,12 +20,12 @@ pub use weir_common::threads::Failures;
 /// use weir_library::store::disk::{self, DiskStore, Failures};
 ///
 /// let path = std::env::temp_dir().join(format!("weir-library-{}", std::process::id()));
-/// let options = disk::Options { path, sync: Duration::from_secs(1), max_keys: 1_000_000 };
+/// let options = disk::DiskOptions { path, sync: Duration::from_secs(1), max_keys: 1_000_000 };
 /// // The first decision waits until everything is loaded.
 /// let budget = Duration::from_secs(60);
 /// for remaining in [1, 0] {
 ///     let store = DiskStore::open(clock.clone(), options.clone(), &Failures::default())?;
-///     let limiter = Limiter::new(store, Options::default());
+///     let limiter = Limiter::new(store, LimiterOptions::default());
 ///     let decision = limiter.decide(Some(&rules), &request, budget, &mut holds).await?;
 ///     assert_eq!(decision.statuses[0].remaining, remaining);
 ///     limiter.store().finish().await;
@@ -42,13 +42,13 @@ pub use weir_store::disk::DiskStore;
 /// use std::time::Duration;
 ///
 /// use weir_library::SystemClock;
-/// use weir_library::store::disk::{DiskStore, Failures, Options};
+/// use weir_library::store::disk::{DiskOptions, DiskStore, Failures};
 ///
 /// // A file is no directory.
 /// let path = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml").into();
-/// let options = Options { path, sync: Duration::from_secs(1), max_keys: 1_000_000 };
+/// let options = DiskOptions { path, sync: Duration::from_secs(1), max_keys: 1_000_000 };
 /// let error = DiskStore::open(SystemClock::new(), options, &Failures::default()).unwrap_err();
 /// assert!(error.to_string().starts_with("store.disk.path is "), "{error}");
 /// ```
 #[doc(inline)]
-pub use weir_store::disk::Options;
+pub use weir_store::disk::DiskOptions;

@@ -43,12 +43,12 @@ pub use weir_client::tls::PemFile;
 /// ```
 /// use std::time::Duration;
 ///
-/// use weir_library::store::redis::{Access, Endpoint, Login, Options, Topology};
+/// use weir_library::store::redis::{Access, Endpoint, Login, RedisOptions, Topology};
 ///
 /// let login = Login { password: Some("secret".to_owned()), ..Login::default() };
 /// let access = Access { login, tls: None, db: 3, timeout: Duration::from_secs(1) };
 /// let server = Topology::Single(Endpoint::Tcp("redis".to_owned(), 6379));
-/// let options = Options { access, ..Options::new(server) };
+/// let options = RedisOptions { access, ..RedisOptions::new(server) };
 /// assert_eq!(options.access.db, 3);
 /// ```
 #[doc(inline)]
@@ -57,13 +57,13 @@ pub use weir_redis::Access;
 /// Whether limits go by the time of Redis or of the program.
 ///
 /// ```
-/// use weir_library::store::redis::{Clock, Endpoint, Options, Topology};
+/// use weir_library::store::redis::{ClockSource, Endpoint, RedisOptions, Topology};
 ///
 /// let server = Topology::Single(Endpoint::Tcp("redis".to_owned(), 6379));
-/// assert_eq!(Options::new(server).clock, Clock::Server);
+/// assert_eq!(RedisOptions::new(server).clock, ClockSource::Server);
 /// ```
 #[doc(inline)]
-pub use weir_redis::Clock;
+pub use weir_redis::ClockSource;
 
 /// The address of a Redis.
 ///
@@ -92,15 +92,15 @@ pub use weir_redis::Login;
 /// What a [`RedisStore`] is made with.
 ///
 /// ```
-/// use weir_library::store::redis::{Endpoint, Options, Topology};
+/// use weir_library::store::redis::{Endpoint, RedisOptions, Topology};
 ///
 /// let server = Topology::Single(Endpoint::Tcp("redis".to_owned(), 6379));
-/// let options = Options { prefix: "shop:".to_owned(), ..Options::new(server) };
+/// let options = RedisOptions { prefix: "shop:".to_owned(), ..RedisOptions::new(server) };
 /// // Without TLS there are no certificates to check.
 /// assert!(options.check().is_ok());
 /// ```
 #[doc(inline)]
-pub use weir_redis::Options;
+pub use weir_redis::RedisOptions;
 
 /// A password that may change while the program runs.
 ///
@@ -123,8 +123,8 @@ pub use weir_redis::PasswordFile;
 ///
 /// // No Redis listens there. `store.answered().await` would wait for one.
 /// let server = Topology::Single(Endpoint::Unix("no.sock".into()));
-/// let store = RedisStore::new(redis::Options::new(server));
-/// let limiter = Limiter::new(store, Options::default());
+/// let store = RedisStore::new(redis::RedisOptions::new(server));
+/// let limiter = Limiter::new(store, LimiterOptions::default());
 /// let error = limiter.decide(Some(&rules), &request, budget, &mut holds).await.unwrap_err();
 /// assert!(matches!(error, RequestError::Store(_)), "{error}");
 /// # Ok(()) }

@@ -11,7 +11,7 @@ use weir_common::clock::ManualClock;
 use weir_controls::{ActiveRules, Control};
 use weir_limit::SECOND;
 use weir_rules::source::RuleFile;
-use weir_rules::{Options, RuleSet};
+use weir_rules::{RuleOptions, RuleSet};
 use weir_store::memory::MemoryStore;
 
 const BUDGET: Duration = Duration::from_secs(1);
@@ -20,7 +20,7 @@ fn active() -> ActiveRules {
     let text = "domain: d\ndescriptors:\n  - key: user\n    \
                 rate_limit: { unit: day, requests_per_unit: 5 }\n";
     let file = RuleFile { name: "test.yaml".into(), text: text.into() };
-    let (rules, problems) = RuleSet::compile(&[file], &Options::default(), None);
+    let (rules, problems) = RuleSet::compile(&[file], &RuleOptions::default(), None);
     assert_eq!(problems, []);
     let active = ActiveRules::of(rules);
     let control = |id: &str, action: &str, user: &str| {
@@ -39,7 +39,7 @@ async fn explained(domain: &str, descriptors: &[&[(&str, &str)]]) -> Result<Valu
     let snapshot = active.load();
     let descriptors: Vec<_> = descriptors.iter().map(|entries| entries.to_vec()).collect();
     let store = MemoryStore::new(Arc::new(ManualClock::new(1_700_049_600 * SECOND)), 1_000);
-    let limiter = Limiter::new(store, crate::Options::default());
+    let limiter = Limiter::new(store, crate::LimiterOptions::default());
     let view = &**snapshot.as_ref().unwrap();
     let explained = limiter.explain(view, domain, &descriptors, BUDGET).await?;
     Ok(serde_json::to_value(explained).unwrap())

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::Bench;
 use weir_common::value;
 use weir_rules::source::RuleFile;
-use weir_rules::{Options, RuleSet};
+use weir_rules::{RuleOptions, RuleSet};
 
 const RULES: &str = "domain: d
 descriptors:
@@ -46,7 +46,7 @@ fn rules_have_no_characters_that_stand_for_bytes() {
     for value in ["value: \"\u{10ff7f}\"", "value: \"a\u{10ffff}*\"", "values: [\"\u{10ff80}\"]"] {
         let text = format!("domain: d\ndescriptors:\n  - key: user\n    {value}\n    rate: 1/s\n");
         let file = RuleFile { name: "test.yaml".into(), text };
-        let (_, problems) = RuleSet::compile(&[file], &Options::default(), None);
+        let (_, problems) = RuleSet::compile(&[file], &RuleOptions::default(), None);
         let is_named = problems.iter().any(|problem| problem.message.contains("U+10FF7F"));
         assert!(is_named, "{value}: {problems:?}");
     }

@@ -49,10 +49,10 @@ struct Controlled {
 type Response = (bool, Vec<Shown>);
 
 impl Controlled {
-    fn new(options: crate::Options, controls: Vec<Control>) -> Controlled {
+    fn new(options: crate::LimiterOptions, controls: Vec<Control>) -> Controlled {
         let files = [("d.yaml", RULES), ("t.yaml", TOGETHER)];
         let files = files.map(|(name, text)| RuleFile { name: name.into(), text: text.into() });
-        let rule_options = Options { near_limit_ratio: Some(0.8), ..Options::default() };
+        let rule_options = RuleOptions { near_limit_ratio: Some(0.8), ..RuleOptions::default() };
         let (rules, problems) = RuleSet::compile(&files, &rule_options, None);
         assert_eq!(problems, []);
         let clock = Arc::new(ManualClock::new(NOW));
@@ -101,7 +101,7 @@ fn limit(n: u32, name: &str) -> Action {
 }
 
 fn single(controls: Vec<Control>) -> Controlled {
-    Controlled::new(crate::Options::default(), controls)
+    Controlled::new(crate::LimiterOptions::default(), controls)
 }
 
 const BLOCKED: Shown = (true, None, 0, 3_600);
@@ -163,10 +163,10 @@ fn modes_of_a_rule_do_not_soften_a_block_and_the_global_shadow_mode_does() {
     assert_eq!(bench.ask("d", &[("s", "x")]), (true, vec![BLOCKED]));
     // Another quota passes, which would let the request pass.
     assert!(bench.ask("d", &[("q", "x"), ("q", "y")]).0);
-    let options = crate::Options { shadow_mode: true, ..crate::Options::default() };
+    let options = crate::LimiterOptions { shadow_mode: true, ..crate::LimiterOptions::default() };
     let shadow = Controlled::new(options, controls());
     assert_eq!(shadow.ask("d", &[("s", "x")]), (false, vec![BLOCKED]));
-    let options = crate::Options { quota_mode: true, ..crate::Options::default() };
+    let options = crate::LimiterOptions { quota_mode: true, ..crate::LimiterOptions::default() };
     assert!(Controlled::new(options, controls()).ask("d", &[("s", "x"), ("a", "y")]).0);
 }
 
@@ -309,7 +309,7 @@ async fn controls_decide_when_the_store_fails() {
         let bench = single(vec![control("d", &x, action)]);
         let store = Fake::new(bench.limiter.store);
         store.fail(|_| Some(StoreError::Unavailable));
-        let limiter = Limiter::new(store, crate::Options::default());
+        let limiter = Limiter::new(store, crate::LimiterOptions::default());
         let other: &[Entry<'_>] = if over { &[("a", "y")] } else { &x };
         let descriptors = [request(&x), request(other)];
         let request = Request { domain: "d", descriptors: &descriptors, ..Request::default() };
@@ -328,7 +328,7 @@ async fn a_denial_by_former_numbers_is_not_repeated_under_a_new_control() {
     let deny_locally_for = Duration::from_secs(60);
     let options = LocalOptions { deny_locally_for, ..LocalOptions::default() };
     let store = Local::new(bench.limiter.store, bench.clock.clone(), options);
-    let limiter = Limiter::new(store, crate::Options::default());
+    let limiter = Limiter::new(store, crate::LimiterOptions::default());
     let descriptors = [Descriptor { entries: &x, ..Default::default() }];
     let request = Request { domain: "d", descriptors: &descriptors, ..Request::default() };
     let is_over = async |snapshot: Option<&Snapshot>| {
@@ -394,7 +394,8 @@ fn top_keys_count_blocked_hits_as_denied_and_allowed_ones_as_admitted() {
         control("d", &[("a", "x")], Action::Allow { count: true }),
     ];
     let mut bench = single(controls);
-    let options = weir_top::Options { entries: 16, redact: Vec::new(), threads: 1, share: false };
+    let options =
+        weir_top::TopOptions { entries: 16, redact: Vec::new(), threads: 1, share: false };
     let top = Arc::new(Top::new(options, bench.clock.clone()));
     bench.limiter = bench.limiter.with_top(Some(top.clone()));
     bench.ask("unknown", &[("ip", "1")]);
@@ -418,7 +419,8 @@ fn top_keys_count_blocked_hits_as_denied_and_allowed_ones_as_admitted() {
 #[test]
 fn keys_are_near_a_changed_limit_by_its_numbers() {
     let mut bench = single(vec![control("d", &[("two", "x")], limit(5, "slow"))]);
-    let options = weir_top::Options { entries: 16, redact: Vec::new(), threads: 1, share: false };
+    let options =
+        weir_top::TopOptions { entries: 16, redact: Vec::new(), threads: 1, share: false };
     let top = Arc::new(Top::new(options, bench.clock.clone()));
     bench.limiter = bench.limiter.with_top(Some(top.clone()));
     let near = || {

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use servers::Server;
-use weir_redis::{Endpoint, Options as StoreOptions, RedisStore, Topology};
+use weir_redis::{Endpoint, RedisOptions as StoreOptions, RedisStore, Topology};
 use weir_store::Store;
 use weir_store::local::{Local, LocalOptions};
 
@@ -60,9 +60,9 @@ fn rules() -> RuleSet {
         domain("shadow", "", ", shadow_mode: true"),
         domain("together", "charge: together\n", ""),
     ];
-    let near_limit_ratio = Some(crate::Options::default().near_limit_ratio);
+    let near_limit_ratio = Some(crate::LimiterOptions::default().near_limit_ratio);
     let (rules, problems) =
-        RuleSet::compile(&files, &Options { near_limit_ratio, ..Options::default() }, None);
+        RuleSet::compile(&files, &RuleOptions { near_limit_ratio, ..RuleOptions::default() }, None);
     assert_eq!(problems, []);
     rules
 }
@@ -84,7 +84,7 @@ fn asked() -> impl Strategy<Value = Vec<Asked>> {
 
 /// Sends requests, and compares what was counted with the answers.
 async fn counts_what_it_answers<S: Store>(store: S, asked: &[Asked], value: &str) {
-    let (rules, limiter) = (rules(), Limiter::new(store, crate::Options::default()));
+    let (rules, limiter) = (rules(), Limiter::new(store, crate::LimiterOptions::default()));
     let mut sent = [[Sent::default(); LIMITS.len()]; 3];
     for &(first, second, hits) in asked {
         for (at, domain) in ["d", "shadow", "together"].into_iter().enumerate() {

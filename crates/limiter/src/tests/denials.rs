@@ -1,4 +1,4 @@
-//! Denials as a sample has them.
+//! DenialFeed as a sample has them.
 
 use futures_util::FutureExt;
 
@@ -17,7 +17,7 @@ descriptors:
   - {key: none, rate_limit: {unit: day, requests_per_unit: 0}}
 ";
 
-fn bench(options: crate::Options) -> Bench {
+fn bench(options: crate::LimiterOptions) -> Bench {
     let Bench { rules, limiter, clock } = Bench::with(RULES, options);
     let redaction = Arc::new(Redaction::new(vec!["api_key".to_owned()]));
     Bench { rules, limiter: limiter.with_redaction(redaction), clock }
@@ -43,7 +43,7 @@ fn entry(key: &str, value: &str) -> OwnedEntry {
 
 #[test]
 fn a_denial_shows_each_descriptor_over_its_limit() {
-    let bench = bench(crate::Options::default());
+    let bench = bench(crate::LimiterOptions::default());
     // Before anyone asks.
     assert!(send(&bench, &[&[("none", "x")]]));
     let mut sample = bench.limiter.denials().sample();
@@ -77,7 +77,7 @@ fn a_denial_shows_each_descriptor_over_its_limit() {
 
 #[test]
 fn values_are_hashed_and_long_texts_shortened() {
-    let bench = bench(crate::Options::default());
+    let bench = bench(crate::LimiterOptions::default());
     let denials = bench.limiter.denials();
     let mut sample = denials.sample();
     sample.ask();
@@ -100,7 +100,7 @@ fn values_are_hashed_and_long_texts_shortened() {
 
 #[test]
 fn a_sample_gets_what_it_asks_for_and_decisions_pay_for_nothing_else() {
-    let bench = bench(crate::Options::default());
+    let bench = bench(crate::LimiterOptions::default());
     let denials = bench.limiter.denials();
     let mut sample = denials.sample();
     let deny = |user: &str| assert!(send(&bench, &[&[("none", user)]]));
@@ -122,7 +122,7 @@ fn a_sample_gets_what_it_asks_for_and_decisions_pay_for_nothing_else() {
 
 #[test]
 fn the_global_shadow_mode_denies_nothing() {
-    let options = crate::Options { shadow_mode: true, ..crate::Options::default() };
+    let options = crate::LimiterOptions { shadow_mode: true, ..crate::LimiterOptions::default() };
     let bench = bench(options);
     let mut sample = bench.limiter.denials().sample();
     sample.ask();
@@ -132,8 +132,9 @@ fn the_global_shadow_mode_denies_nothing() {
 
 #[test]
 fn the_first_denial_of_each_key_is_shown_without_being_asked_for() {
-    let Bench { rules, limiter, clock } = bench(crate::Options::default());
-    let options = weir_top::Options { entries: 10, redact: Vec::new(), threads: 1, share: false };
+    let Bench { rules, limiter, clock } = bench(crate::LimiterOptions::default());
+    let options =
+        weir_top::TopOptions { entries: 10, redact: Vec::new(), threads: 1, share: false };
     let top = Arc::new(Top::new(options, clock.clone()));
     let bench = Bench { rules, limiter: limiter.with_top(Some(top)), clock };
     let mut sample = bench.limiter.denials().sample();

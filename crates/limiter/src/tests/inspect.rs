@@ -175,7 +175,7 @@ async fn a_failing_store_is_shown_as_such() {
     store.fail(|_| Some(StoreError::TimedOut));
     let options = GuardOptions { on_failure: OnStoreFailure::Allow, replicas: 1, max_keys: 10 };
     let guard = Guard::new(store, clock, options);
-    let limiter = Limiter::new(guard, crate::Options::default());
+    let limiter = Limiter::new(guard, crate::LimiterOptions::default());
     let descriptor = Descriptor { entries: &[("a", "x")], ..Default::default() };
     let json = limiter.inspect(&bench.rules, "d", &descriptor, &[SECOND], BUDGET).await;
     let json = serde_json::to_value(json.unwrap().describe()).unwrap();
@@ -193,7 +193,7 @@ async fn what_a_policy_counts_locally_is_shown_beside_a_store_that_fails() {
     let store = Fake::new(MemoryStore::new(clock.clone(), 10));
     store.fail(|_| Some(StoreError::TimedOut));
     let options = GuardOptions { on_failure: OnStoreFailure::Local, replicas: 2, max_keys: 10 };
-    let limiter = Limiter::new(Guard::new(store, clock, options), crate::Options::default());
+    let limiter = Limiter::new(Guard::new(store, clock, options), crate::LimiterOptions::default());
     let descriptors = [Descriptor { entries: &[("a", "x")], ..Default::default() }];
     let request = Request { domain: "d", descriptors: &descriptors, ..Request::default() };
     let decided = limiter.decide(Some(&bench.rules), &request, BUDGET, &mut Holds::default()).await;

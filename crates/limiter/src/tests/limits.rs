@@ -116,7 +116,8 @@ fn together_shadow_rules_never_veto_and_quotas_only_when_all_do() {
     assert!(bench.ask(&[("a", ""), ("q", "")]).0);
     assert_eq!(left(&bench, "a"), 4);
     // In the global shadow mode nothing denies, so all is charged.
-    let bench = Bench::with(TOGETHER, crate::Options { shadow_mode: true, ..Default::default() });
+    let bench =
+        Bench::with(TOGETHER, crate::LimiterOptions { shadow_mode: true, ..Default::default() });
     for _ in 0..3 {
         assert!(!bench.ask(&[("a", ""), ("b", "")]).0);
     }

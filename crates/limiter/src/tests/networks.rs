@@ -8,7 +8,7 @@ use crate::explain::explain;
 use crate::{Descriptor, Limiter, Request};
 use weir_common::clock::ManualClock;
 use weir_rules::source::Selection;
-use weir_rules::{Loaded, Options};
+use weir_rules::{Loaded, RuleOptions};
 use weir_store::memory::MemoryStore;
 
 /// A bench of rules that may name the list `list.txt`.
@@ -17,11 +17,11 @@ fn bench(rules: &str, list: &str) -> Bench {
     let path = directory.path().join("rules.yaml");
     fs::write(&path, rules).unwrap();
     fs::write(directory.path().join("list.txt"), list).unwrap();
-    let loaded = Loaded::read(&Selection::of(path), &Options::default(), None);
+    let loaded = Loaded::read(&Selection::of(path), &RuleOptions::default(), None);
     assert_eq!(loaded.problems, []);
     let clock = Arc::new(ManualClock::new(NOW));
     let store = MemoryStore::new(clock.clone(), 1_000);
-    let limiter = Limiter::new(store, crate::Options::default());
+    let limiter = Limiter::new(store, crate::LimiterOptions::default());
     Bench { rules: loaded.rules, limiter, clock }
 }
 

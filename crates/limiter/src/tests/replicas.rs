@@ -50,10 +50,10 @@ fn replicas(deny_locally_for: Duration) -> ([Replica; 2], Arc<ManualClock>) {
 impl Replica {
     fn load(&self, rules: &str, overlay: &[&str]) {
         let file = |text: &str| RuleFile { name: "test.yaml".into(), text: text.into() };
-        let options = Options::default();
+        let options = RuleOptions::default();
         let overlay = overlay.iter().map(|text| file(text)).collect();
         let overlay = Overlay::new(overlay, Vec::new(), &options).unwrap();
-        let options = Options { overlay: Some(overlay), ..options };
+        let options = RuleOptions { overlay: Some(overlay), ..options };
         let loaded = Loaded::compile(vec![file(rules)], Problems::new(100), &options, None);
         assert!(loaded.problems.is_empty() && loaded.overlay.problems.is_empty(), "{loaded:?}");
         self.active.set_rules(Arc::new(loaded.rules));

@@ -88,7 +88,7 @@ fn values_distinguish_the_metrics_of_rules_that_ask_for_it() {
 
 #[test]
 fn values_beyond_the_cap_are_one_series_and_reloads_keep_the_others() {
-    let options = Options { max_series: 9, ..Options::default() };
+    let options = RuleOptions { max_series: 9, ..RuleOptions::default() };
     let compile = |previous: Option<&RuleSet>, rules: &str| {
         let file = RuleFile { name: "test.yaml".into(), text: rules.into() };
         let (rules, problems) = RuleSet::compile(&[file], &options, previous);
@@ -135,7 +135,7 @@ fn the_limit_that_denies_or_would_deny_is_counted() {
     let wanted = vec![line("1", 1), line("burst", 1), line("trial", 1)];
     assert_eq!(denied, wanted);
     let file = RuleFile { name: "test.yaml".into(), text: RULES.into() };
-    let (reloaded, _) = RuleSet::compile(&[file], &Options::default(), Some(&rules));
+    let (reloaded, _) = RuleSet::compile(&[file], &RuleOptions::default(), Some(&rules));
     assert_eq!(samples(reloaded, 100, "limit_over_limit").0, wanted);
 }
 

@@ -7,17 +7,17 @@ use weir_common::random::random;
 use weir_top::{By, Query, Top, TopList, TopRow};
 
 fn bench(rules: &str) -> Bench {
-    with_options(rules, crate::Options::default())
+    with_options(rules, crate::LimiterOptions::default())
 }
 
-fn with_options(rules: &str, options: crate::Options) -> Bench {
+fn with_options(rules: &str, options: crate::LimiterOptions) -> Bench {
     with_redacted(rules, options, &[])
 }
 
-fn with_redacted(rules: &str, options: crate::Options, redact: &[&str]) -> Bench {
+fn with_redacted(rules: &str, options: crate::LimiterOptions, redact: &[&str]) -> Bench {
     let Bench { rules, limiter, clock } = Bench::with(rules, options);
     let redact = redact.iter().map(|name| (*name).to_owned()).collect();
-    let options = weir_top::Options { entries: 1024, redact, threads: THREADS, share: false };
+    let options = weir_top::TopOptions { entries: 1024, redact, threads: THREADS, share: false };
     let top = Arc::new(Top::new(options, clock.clone()));
     // More keys than the bench has.
     let limiter = Limiter::new(MemoryStore::new(clock.clone(), 1_000_000), limiter.options);
@@ -78,7 +78,7 @@ descriptors:
 "
     );
     let redact = ["api_key", "address"];
-    let bench = with_redacted(&rules, crate::Options::default(), &redact);
+    let bench = with_redacted(&rules, crate::LimiterOptions::default(), &redact);
     let longer = "y".repeat(1_000);
     let keys: [&[Entry<'_>]; 10] = [
         &[("api_key", "s3cret"), ("user", "ann")],
@@ -304,7 +304,7 @@ descriptors:
     one.ask(&[("a", "x")]);
     assert_eq!(near(&one)[0].1, 4);
     // In the global shadow mode all are charged.
-    let options = crate::Options { shadow_mode: true, ..Default::default() };
+    let options = crate::LimiterOptions { shadow_mode: true, ..Default::default() };
     assert_eq!(used(&with_options(rules, options)), Some(4));
 }
 
@@ -380,8 +380,8 @@ descriptors:
         [By::Denied, By::WouldBeDenied].map(|by| counts(&bench, by))
     };
     let [none, shadow] = [count("none=x none", 1), count("shadow=x shadow", 1)];
-    assert_eq!(ask(crate::Options::default()), [vec![none.clone()], vec![shadow.clone()]]);
-    let global = crate::Options { shadow_mode: true, ..Default::default() };
+    assert_eq!(ask(crate::LimiterOptions::default()), [vec![none.clone()], vec![shadow.clone()]]);
+    let global = crate::LimiterOptions { shadow_mode: true, ..Default::default() };
     assert_eq!(ask(global), [vec![], vec![none, shadow]]);
 }
 

@@ -17,7 +17,7 @@ use crate::pending_charge::{Decided, Group, PendingCharge, fail_all};
 use crate::refusal::store_error;
 use crate::script::ScriptKind;
 use weir_limit::{Micros, Op, Plan, Reservation, State};
-use weir_store::{Denials, StoreError};
+use weir_store::{BatchDenials, StoreError};
 
 /// The time, as the scripts of one batch get it, and where they run.
 #[derive(Clone, Copy, Debug)]
@@ -252,7 +252,7 @@ impl ScriptCall {
             open_windows.set_time(now);
         }
         let (mut failed_entries, mut orphans, mut denials) =
-            <(SmallVec<[_; 1]>, Vec<_>, Denials)>::default();
+            <(SmallVec<[_; 1]>, Vec<_>, BatchDenials)>::default();
         for entry in self.entries {
             let state = match now {
                 Some(now) => read(self.kind, &entry.charges[0], &mut reader, now),

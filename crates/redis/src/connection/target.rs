@@ -11,7 +11,7 @@ use super::examine::{examine, examine_proxy};
 use super::handshake::connect;
 use super::link::Link;
 use crate::context::RedisContext;
-use crate::options::{Access, Clock, Endpoint};
+use crate::options::{Access, ClockSource, Endpoint};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
@@ -70,11 +70,11 @@ async fn connect_to(
         }
         let server = examine(&mut connection, may_be_replica, &options.prefix).await?;
         shared.log.permissions(&endpoint, &options.prefix, &server.missing);
-        if let (Some(error), Clock::Server) = (server.no_time, options.clock) {
+        if let (Some(error), ClockSource::Server) = (server.no_time, options.clock) {
             return Err(ConnectError::NoTime(error));
         }
         if let Some(theirs) = server.time
-            && matches!(options.clock, Clock::Caller)
+            && matches!(options.clock, ClockSource::Caller)
         {
             shared.log.clock_skew(&endpoint, theirs, options.wall.now());
         }

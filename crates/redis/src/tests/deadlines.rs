@@ -11,7 +11,7 @@ fn calls_to_a_frozen_server_fail_at_once_except_those_in_flight() {
     let server = Server::start();
     runtime().block_on(async {
         let slow_after = Duration::from_millis(20);
-        let store = connected(Options { slow_after, ..options(single(&server)) }).await;
+        let store = connected(RedisOptions { slow_after, ..options(single(&server)) }).await;
         let plan = plan(100, Unit::Day);
         until("the connection to be up", async || try_take(&store, "up", &plan).await.is_ok())
             .await;
@@ -49,7 +49,7 @@ fn small_budgets_fail_by_the_callers_deadline() {
     runtime().block_on(async {
         let topology = local(proxy.port());
         let caller_deadline_below = Duration::from_millis(7);
-        let store = connected(Options { caller_deadline_below, ..options(topology) }).await;
+        let store = connected(RedisOptions { caller_deadline_below, ..options(topology) }).await;
         proxy.stall();
         let plan = plan(100, Unit::Day);
         for (budget, failed) in [(6, StoreError::CallerDeadline), (7, StoreError::TimedOut)] {

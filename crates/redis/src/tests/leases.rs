@@ -113,7 +113,7 @@ fn assert_one_replica_answers_as_without_leases(
     let thread = || Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let threads: [Runtime; 2] = [thread(), thread()];
     // Each thread has a connection of its own.
-    let far = RedisStore::new(Options { connections: 64, ..options(local(proxy.port())) });
+    let far = RedisStore::new(RedisOptions { connections: 64, ..options(local(proxy.port())) });
     let leasing = Arc::new(Local::new(far, BootClock, leasing_for(length)));
     let sweeping = leasing.clone();
     threads[0].spawn(async move { sweeping.maintain().await });

@@ -13,7 +13,7 @@ use super::servers::sentinel::{MASTER, Sentinels};
 use super::servers::{Client, Config, PATIENCE, Server};
 use super::*;
 
-fn with_password_file(mut options: Options, file: &Path) -> Options {
+fn with_password_file(mut options: RedisOptions, file: &Path) -> RedisOptions {
     options.access.login.password_file = Some(PasswordFile::new(file.to_owned()));
     options
 }

@@ -10,7 +10,8 @@ fn a_cluster_has_answered_when_all_its_nodes_have() {
     cluster.masters[2].stop();
     runtime().block_on(async {
         let topology = Topology::Cluster(endpoints(&cluster.addresses()[..1]));
-        let mut options = Options { slow_after: Duration::from_millis(100), ..options(topology) };
+        let mut options =
+            RedisOptions { slow_after: Duration::from_millis(100), ..options(topology) };
         options.access.timeout = Duration::from_millis(500);
         let store = RedisStore::new(options);
         let mut answered = std::pin::pin!(store.answered());

@@ -10,7 +10,7 @@ use weir_store::{Operations, StateKey, States};
 pub(super) fn two_servers(main: &Server, second: &Server, clock: &Arc<ManualClock>) -> RedisStore {
     let options = |server| {
         let topology = single(server);
-        Options { clock: Clock::Caller, wall: clock.clone(), ..options(topology) }
+        RedisOptions { clock: ClockSource::Caller, wall: clock.clone(), ..options(topology) }
     };
     RedisStore::new(options(main)).with_per_second(Some(options(second)))
 }

@@ -28,13 +28,13 @@ pub(super) fn documented_user() -> (Server, Login) {
     (server, Login { username, password, password_file: None })
 }
 
-pub(super) fn with_login(server: &Server, login: &Login) -> Options {
+pub(super) fn with_login(server: &Server, login: &Login) -> RedisOptions {
     let mut options = options(single(server));
     options.access.login = login.clone();
     options
 }
 
-async fn missing(options: &Options, is_node: bool) -> Vec<String> {
+async fn missing(options: &RedisOptions, is_node: bool) -> Vec<String> {
     let Topology::Single(endpoint) = &options.topology else { panic!("{options:?}") };
     let mut link = handshake::connect(&options.access, endpoint).await.unwrap();
     examine::examine(&mut link, is_node, "weir:").await.unwrap().missing

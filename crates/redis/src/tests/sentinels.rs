@@ -18,7 +18,7 @@ async fn maintained(store: &RedisStore, test: impl Future<Output = ()>) {
     }
 }
 
-fn by_sentinels(sentinels: Vec<Endpoint>) -> Options {
+fn by_sentinels(sentinels: Vec<Endpoint>) -> RedisOptions {
     options(Topology::Sentinel { master: MASTER.to_owned(), sentinels })
 }
 

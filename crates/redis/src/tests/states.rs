@@ -97,7 +97,7 @@ fn a_state_goes_by_the_servers_clock() {
     runtime().block_on(async {
         // A caller's clock decades ahead changes nothing.
         let wall = Arc::new(ManualClock::new(4_000_000_000 * SECOND));
-        let store = connected(Options { wall, ..options(single(&server)) }).await;
+        let store = connected(RedisOptions { wall, ..options(single(&server)) }).await;
         let (minute, key) = (plan(5, Unit::Year), Key { domain: DOMAIN, entries: &[("key", "a")] });
         try_take(&store, "a", &minute).await.unwrap();
         let seconds = || server.command(&["TIME"]).list()[0].text().parse::<u64>().unwrap();

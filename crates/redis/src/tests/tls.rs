@@ -25,7 +25,7 @@ fn client_files(server: &Server) -> ClientFiles {
     }
 }
 
-fn with_tls(server: &Server, host: &str, tls: &Tls) -> Options {
+fn with_tls(server: &Server, host: &str, tls: &Tls) -> RedisOptions {
     let topology = Topology::Single(Endpoint::Tcp(host.into(), server.port()));
     let mut options = options(topology);
     options.access.tls = Some(tls.clone());

@@ -137,8 +137,10 @@ fn a_failed_node_fails_only_its_own_keys_until_its_replica_takes_over() {
     let mut cluster = Cluster::start(3, 1);
     runtime().block_on(async {
         let topology = Topology::Cluster(endpoints(&cluster.addresses()));
-        let store =
-            RedisStore::new(Options { slow_after: Duration::from_secs(1), ..options(topology) });
+        let store = RedisStore::new(RedisOptions {
+            slow_after: Duration::from_secs(1),
+            ..options(topology)
+        });
         let plan = plan(1_000, Unit::Day);
         let values = values(&cluster, &plan);
         for (value, _) in &values {
@@ -286,13 +288,15 @@ fn refuses_a_server_with_other_scripts_for_what_they_are() {
 fn names_the_setting_of_a_server_without_time() {
     let server = Server::configured(&["rename-command TIME \"\""]);
     runtime().block_on(async {
-        let context = |clock| RedisContext::new(Options { clock, ..options(single(&server)) });
+        let context = |clock| RedisContext::new(RedisOptions { clock, ..options(single(&server)) });
         let target = Target::Server(Endpoint::Tcp("127.0.0.1".into(), server.port()));
-        let error = target.connect(&context(Clock::Server)).await.unwrap_err().to_string();
+        let error = target.connect(&context(ClockSource::Server)).await.unwrap_err().to_string();
         assert!(error.contains("has no command TIME (ERR unknown command"), "{error}");
         assert!(error.contains("store.redis.clock = \"caller\""), "{error}");
-        assert!(target.connect(&context(Clock::Caller)).await.is_ok());
-        let store = connected(Options { clock: Clock::Caller, ..options(single(&server)) }).await;
+        assert!(target.connect(&context(ClockSource::Caller)).await.is_ok());
+        let store =
+            connected(RedisOptions { clock: ClockSource::Caller, ..options(single(&server)) })
+                .await;
         assert!(try_take(&store, "a", &plan(1, Unit::Day)).await.is_ok());
     });
 }

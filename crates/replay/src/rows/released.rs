@@ -8,11 +8,11 @@ pub(crate) struct Released {
     text: String,
     /// The values of all rows, one row after the other.
     spans: Vec<Span>,
-    rows: Vec<Row>,
+    rows: Vec<ReleasedRow>,
 }
 
 #[derive(Debug)]
-struct Row {
+struct ReleasedRow {
     time: Micros,
     hits: u32,
     /// The number of spans up to the end of the row.
@@ -30,7 +30,7 @@ impl Released {
             });
             self.spans.push(span);
         }
-        self.rows.push(Row { time: row.time, hits: row.hits, end: self.spans.len() });
+        self.rows.push(ReleasedRow { time: row.time, hits: row.hits, end: self.spans.len() });
     }
 
     pub fn is_full(&self) -> bool {
@@ -39,7 +39,7 @@ impl Released {
 
     pub fn iter(&self) -> impl Iterator<Item = RowView<'_>> {
         let mut start = 0;
-        self.rows.iter().map(move |&Row { time, hits, end }| {
+        self.rows.iter().map(move |&ReleasedRow { time, hits, end }| {
             let spans = self.spans.get(start..end).unwrap_or_default();
             start = end;
             RowView { time, hits, text: &self.text, spans }

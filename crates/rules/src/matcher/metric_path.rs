@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use super::Matched;
+use super::MatchedValue;
 use crate::model::rule::Rule;
 use crate::model::value_set::MatchKind;
 use crate::rule_set::Domain;
@@ -21,8 +21,9 @@ impl Domain {
         let counted = rule.counted_entries(entries.len());
         let entries = entries.get(..rule.entries.len()).unwrap_or(entries);
         let mut shares = false;
-        let is_shared =
-            |matched: &Matched<'_>| matched.child.flags.share_threshold && !matched.kind.is_exact();
+        let is_shared = |matched: &MatchedValue<'_>| {
+            matched.child.flags.share_threshold && !matched.kind.is_exact()
+        };
         self.root.each_match(entries, |_, _, matched| shares |= is_shared(matched));
         let mut path = String::with_capacity(64);
         self.root.each_match(entries, |i, (key, value), matched| {

@@ -3,7 +3,7 @@
 use super::patch::Patch;
 use super::patcher::Patcher;
 use super::{Overlay, OverlayError};
-use crate::options::Options;
+use crate::options::RuleOptions;
 use crate::read::reader::{Previous, Reader};
 use crate::source::{FileKind, RuleFile, Selection};
 use crate::syntax::document::Document;
@@ -17,7 +17,7 @@ impl Overlay {
     pub fn new(
         files: Vec<RuleFile>,
         found: Vec<Problem>,
-        options: &Options,
+        options: &RuleOptions,
     ) -> Result<Overlay, OverlayError> {
         let mut problems = Problems::new(options.max_problems);
         problems.of_files(found);
@@ -36,12 +36,12 @@ impl Overlay {
     ///
     /// # Errors
     /// A file cannot be read or is invalid.
-    pub fn read(selection: &Selection, options: &Options) -> Result<Overlay, OverlayError> {
+    pub fn read(selection: &Selection, options: &RuleOptions) -> Result<Overlay, OverlayError> {
         let (files, found) = selection.read_kind(FileKind::Overlay);
         Overlay::new(files, found, options)
     }
 
-    pub(crate) fn patcher(&self, options: &Options) -> Patcher {
+    pub(crate) fn patcher(&self, options: &RuleOptions) -> Patcher {
         // The files were valid before, and their warnings are known.
         let mut patcher = Patcher::new(parse(&self.files, options, &mut Problems::new(1)));
         patcher.failures.warnings = self.warnings.to_vec();
@@ -50,9 +50,9 @@ impl Overlay {
     }
 }
 
-fn parse(files: &[RuleFile], options: &Options, problems: &mut Problems) -> Vec<Patch> {
+fn parse(files: &[RuleFile], options: &RuleOptions, problems: &mut Problems) -> Vec<Patch> {
     // What months are is known where the rules are. The reference has no overlays.
-    let options = Options {
+    let options = RuleOptions {
         calendar_months: false,
         lint: false,
         rejects_ignored_shadow_mode: true,

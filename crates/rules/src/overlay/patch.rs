@@ -15,7 +15,7 @@ pub(crate) const MAX_ENTRIES: usize = 100;
 
 /// What an item of `match.entries` matches.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum EntryPattern {
     /// Any number of entries.
     Any,
     Entry {
@@ -24,21 +24,22 @@ pub(crate) enum Step {
     },
 }
 
-impl Step {
+impl EntryPattern {
     /// Returns the step of an entry in `key=value,key2`, where `**` is any number of entries.
-    pub fn of_text((key, value): (String, Option<String>)) -> Step {
+    pub fn of_text((key, value): (String, Option<String>)) -> EntryPattern {
         match (key.as_str(), value) {
-            ("**", None) => Step::Any,
-            (key, value) => {
-                Step::Entry { key: Glob::new(key), value: value.map(|value| Glob::new(&value)) }
-            }
+            ("**", None) => EntryPattern::Any,
+            (key, value) => EntryPattern::Entry {
+                key: Glob::new(key),
+                value: value.map(|value| Glob::new(&value)),
+            },
         }
     }
 
     fn matches(&self, key: &str, value: &str) -> bool {
         match self {
-            Step::Any => false,
-            Step::Entry { key: wanted, value: pattern } => {
+            EntryPattern::Any => false,
+            EntryPattern::Entry { key: wanted, value: pattern } => {
                 wanted.matches(key) && pattern.as_ref().is_none_or(|pattern| pattern.matches(value))
             }
         }
@@ -50,7 +51,7 @@ pub(crate) struct Patch {
     pub origin: Origin,
     pub domain: Glob,
     /// What the path of a rule must match: at most [`MAX_ENTRIES`] steps.
-    pub steps: Vec<Step>,
+    pub steps: Vec<EntryPattern>,
     /// The name of the limit that is patched, with its position; none for all limits.
     pub limit: Option<(Box<str>, Position)>,
     pub has_set: bool,
@@ -74,7 +75,7 @@ impl Patch {
         Patch {
             origin,
             domain: Glob::new("*"),
-            steps: vec![Step::Any],
+            steps: vec![EntryPattern::Any],
             limit: None,
             has_set: false,
             rule_keys: Vec::new(),
@@ -92,7 +93,7 @@ impl Patch {
         let mut any: Option<(usize, usize)> = None;
         while let Some((key, value)) = path.get(entry) {
             match self.steps.get(step) {
-                Some(Step::Any) => any = Some((step, entry)),
+                Some(EntryPattern::Any) => any = Some((step, entry)),
                 Some(one) if one.matches(key, value) => entry += 1,
                 _ => {
                     let Some((at, after)) = &mut any else { return false };
@@ -103,7 +104,7 @@ impl Patch {
             step += 1;
         }
         let rest = self.steps.get(step..).unwrap_or_default();
-        rest.iter().all(|step| matches!(step, Step::Any))
+        rest.iter().all(|step| matches!(step, EntryPattern::Any))
     }
 
     /// Returns whether the patch sets this key of descriptors.

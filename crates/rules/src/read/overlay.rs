@@ -4,7 +4,7 @@ use super::limits::algorithm::OfRule;
 use super::rate::LONG_KEYS;
 use super::reader::Reader;
 use crate::model::key::{Key, Section};
-use crate::overlay::patch::{KeyNodes, MAX_ENTRIES, MAX_PATCHES, Patch, Step};
+use crate::overlay::patch::{EntryPattern, KeyNodes, MAX_ENTRIES, MAX_PATCHES, Patch};
 use crate::syntax::position::{Origin, Position};
 use crate::syntax::problem::Severity;
 use crate::syntax::tree::{Content, Node, Style, Value};
@@ -151,7 +151,7 @@ impl Reader<'_> {
         position
     }
 
-    fn steps(&mut self, list: &Node<'_>) -> Vec<Step> {
+    fn steps(&mut self, list: &Node<'_>) -> Vec<EntryPattern> {
         let text = list.text().filter(|_| !list.is_null());
         let of_text = match text.map(str::parse::<RuleDescriptorArg>).transpose() {
             Ok(of_text) => of_text,
@@ -172,12 +172,14 @@ impl Reader<'_> {
             return Vec::new();
         }
         match of_text {
-            Some(RuleDescriptorArg(entries)) => entries.into_iter().map(Step::of_text).collect(),
+            Some(RuleDescriptorArg(entries)) => {
+                entries.into_iter().map(EntryPattern::of_text).collect()
+            }
             None => self.maps(list, "entries").into_iter().map(|item| self.step(item)).collect(),
         }
     }
 
-    fn step(&mut self, node: &Node<'_>) -> Step {
+    fn step(&mut self, node: &Node<'_>) -> EntryPattern {
         let (mut key, mut value, mut any) = (String::new(), None, None);
         for (field, child) in self.overlay_fields(node, "an entry", &["key", "value", "any"]) {
             match field {
@@ -189,19 +191,19 @@ impl Reader<'_> {
             }
         }
         match any {
-            Some(true) if key.is_empty() && value.is_none() => Step::Any,
+            Some(true) if key.is_empty() && value.is_none() => EntryPattern::Any,
             Some(_) => {
                 let help = "write `{any: true}` for any number of entries, or `{key: …, value: …}` \
                             for one";
                 self.error(node.position, "`any` is not alone, or not true", "", help);
-                Step::Any
+                EntryPattern::Any
             }
             None => {
                 if key.is_empty() {
                     let help = "write `key: NAME`; `key: '*'` matches any";
                     self.error(node.position, "an entry of `match` has no key", "", help);
                 }
-                Step::Entry { key: Glob::new(&key), value }
+                EntryPattern::Entry { key: Glob::new(&key), value }
             }
         }
     }

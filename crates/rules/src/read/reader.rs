@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::budget::{Budget, HELP};
 use crate::model::rule::Rule;
 use crate::model::stats::RuleSeriesBudget;
-use crate::options::Options;
+use crate::options::RuleOptions;
 use crate::overlay::patcher::Patcher;
 use crate::source::lists::ListReader;
 use crate::syntax::document::Document;
@@ -19,7 +19,7 @@ pub(crate) struct Reader<'r> {
     pub(super) budget: Budget,
     pub rules: Vec<Arc<Rule>>,
     pub(super) previous: &'r Previous<'r>,
-    pub(super) options: &'r Options,
+    pub(super) options: &'r RuleOptions,
     /// The `charge` of the domain; known once the root is read.
     pub together: bool,
     pub(super) lint: bool,
@@ -55,7 +55,7 @@ pub(crate) struct ReplacedName {
 impl<'r> Reader<'r> {
     pub fn new(
         document: &impl Document,
-        options: &'r Options,
+        options: &'r RuleOptions,
         previous: &'r Previous<'r>,
         problems: &'r mut Problems,
     ) -> Reader<'r> {

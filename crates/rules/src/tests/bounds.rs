@@ -2,10 +2,10 @@
 
 use super::{compile, file};
 use crate::source::RuleFile;
-use crate::{Loaded, Omitted, Options, Problems, Severity};
+use crate::{Loaded, Omitted, Problems, RuleOptions, Severity};
 
 fn load(files: Vec<RuleFile>, max_problems: usize) -> Loaded {
-    let options = Options { max_problems, ..Options::default() };
+    let options = RuleOptions { max_problems, ..RuleOptions::default() };
     Loaded::compile(files, Problems::new(max_problems), &options, None)
 }
 

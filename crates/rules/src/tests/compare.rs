@@ -6,7 +6,7 @@ use std::time::Instant;
 use proptest::prelude::*;
 
 use super::{file, good};
-use crate::{Difference, Options, RuleSet, compare};
+use crate::{Difference, RuleOptions, RuleSet, compare};
 
 /// The lines of a difference: changes, and then the rules that only one of the sets has.
 fn lines(difference: &Difference<'_>) -> Vec<String> {
@@ -132,7 +132,7 @@ fn domains_are_compared_too() {
     let (d, e) = (format!("domain: d\n{rules}"), "domain: e\n");
     let set = |texts: &[&str]| {
         let files: Vec<_> = texts.iter().map(|text| file("a.yaml", text)).collect();
-        RuleSet::compile(&files, &Options::default(), None).0
+        RuleSet::compile(&files, &RuleOptions::default(), None).0
     };
     let (both, one) = (set(&[d.as_str(), e]), set(&[d.as_str()]));
     assert_eq!(lines(&compare(&both, &one)), ["- e: none"]);
@@ -295,7 +295,7 @@ fn a_hundred_thousand_rules() {
             file(&format!("{domain}.yaml"), &format!("domain: domain-{domain}\ndescriptors:\n{rules}"))
         });
         let (set, problems) =
-            RuleSet::compile(&files.collect::<Vec<_>>(), &Options::default(), None);
+            RuleSet::compile(&files.collect::<Vec<_>>(), &RuleOptions::default(), None);
         assert_eq!(problems, []);
         set
     };

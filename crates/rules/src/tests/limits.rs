@@ -1,7 +1,7 @@
 //! Limits of weir's own: what they mean, and what is rejected.
 
 use super::{compile, describe, file};
-use crate::{Options, RuleSet};
+use crate::{RuleOptions, RuleSet};
 use weir_limit::{Algorithm, Limit, SECOND};
 
 /// The limits of one descriptor with these fields after its key.
@@ -44,7 +44,7 @@ fn months_are_those_of_the_calendar_if_options_say_so() {
     ] {
         let text = format!("domain: d\ndescriptors:\n- {{ key: a, rate_limit: {{ {limit} }} }}\n");
         let shape = |calendar_months| {
-            let options = Options { calendar_months, ..Options::default() };
+            let options = RuleOptions { calendar_months, ..RuleOptions::default() };
             let (set, problems) = RuleSet::compile(&[file("a.yaml", &text)], &options, None);
             assert!(problems.is_empty(), "{problems:?}");
             set.rules().next().unwrap().plan.as_ref().unwrap().shape().to_owned()

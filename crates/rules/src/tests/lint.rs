@@ -2,15 +2,15 @@
 
 use super::file;
 use crate::source::RuleFile;
-use crate::{Document, Loaded, Options, Overlay, Problems, SourceFile};
+use crate::{Document, Loaded, Overlay, Problems, RuleOptions, SourceFile};
 
-fn options() -> Options {
-    Options { lint: true, ..Options::default() }
+fn options() -> RuleOptions {
+    RuleOptions { lint: true, ..RuleOptions::default() }
 }
 
 /// The warnings about files, each as position and message.
 fn warnings_of(files: &[RuleFile]) -> Vec<String> {
-    let options = Options { merge_domains: true, ..options() };
+    let options = RuleOptions { merge_domains: true, ..options() };
     let loaded = Loaded::compile(files.to_vec(), Problems::new(100), &options, None);
     let problems = loaded.problems.iter();
     problems
@@ -37,7 +37,7 @@ fn loads_silently(text: &str) -> bool {
     let loaded = Loaded::compile(
         vec![file("rules.yaml", text)],
         Problems::new(100),
-        &Options::default(),
+        &RuleOptions::default(),
         None,
     );
     loaded.problems.is_empty()
@@ -246,7 +246,7 @@ descriptors:
         let overlay = Overlay::new(overlays, Vec::new(), &options);
         let overlay = overlay.unwrap_or_else(|error| panic!("{}", error.render()));
         let files = vec![file("r.yaml", rules)];
-        let options = Options { overlay: Some(overlay), ..options };
+        let options = RuleOptions { overlay: Some(overlay), ..options };
         let loaded = Loaded::compile(files, Problems::new(100), &options, None);
         let listed: Vec<_> = loaded.problems.iter().map(ToString::to_string).collect();
         assert_eq!(loaded.overlay.problems.len(), 0, "{:?}", loaded.overlay.problems);
@@ -427,7 +427,7 @@ fn the_lists_of_a_manifest_are_other_entries_of_the_config_map() {
     let load = |text: &str| {
         let files = SourceFile::unpack(file("m.yaml", text), &mut Vec::new());
         let lists = crate::Lists::BesideRules;
-        let options = Options { lists, ..options() };
+        let options = RuleOptions { lists, ..options() };
         Loaded::compile(files, Problems::new(100), &options, None)
     };
     let text = config_map("d", "  blocked.txt: |\n    10.0.0.0/8\n    ann\n")

@@ -1,11 +1,11 @@
 //! The exact rendering of problems.
 
 use super::file;
-use crate::{Loaded, Options, Problems};
+use crate::{Loaded, Problems, RuleOptions};
 
 fn rendered(text: &str) -> String {
     let files = vec![file("rules.yaml", text)];
-    let loaded = Loaded::compile(files, Problems::new(100), &Options::default(), None);
+    let loaded = Loaded::compile(files, Problems::new(100), &RuleOptions::default(), None);
     loaded.render(loaded.problems.iter())
 }
 

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use super::{file, find, good, reported};
 use crate::source::Selection;
-use crate::{Lists, Loaded, MatchKind, Options, Problems, RuleSet, compare};
+use crate::{Lists, Loaded, MatchKind, Problems, RuleOptions, RuleSet, compare};
 
 const L: &str = "rate_limit: { unit: minute, requests_per_unit: 1 }";
 
@@ -31,7 +31,7 @@ fn load(files: &[(&str, &str)]) -> (tempfile::TempDir, Loaded) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
-    let loaded = Loaded::read(&Selection::of(dir.path()), &Options::default(), None);
+    let loaded = Loaded::read(&Selection::of(dir.path()), &RuleOptions::default(), None);
     (dir, loaded)
 }
 
@@ -318,7 +318,7 @@ fn rules_are_written_and_compared_with_their_networks_and_lists() {
     let descriptors = "- { key: ip, network: [10.0.0.0/8, 2001:db8::/32], group: { v6: 64 }, L }\n\
                        - { key: ip, values_file: blocked.txt, share_threshold: true, L }\n";
     let set = listed(descriptors, "192.0.2.1\n");
-    let unread = Options { lists: Lists::Unread, ..Options::default() };
+    let unread = RuleOptions { lists: Lists::Unread, ..RuleOptions::default() };
     let (again, problems) = RuleSet::compile(&[file("a", &set.to_yaml())], &unread, None);
     assert_eq!(problems, []);
     assert!(compare(&set, &again).is_empty());
@@ -351,14 +351,14 @@ fn a_patch_sets_the_group_and_finds_networks_by_their_text() {
     let overlay = "patches:\n- match: { domain: d, entries: [{ key: ip, value: '10.0.0.0/8' }] }\n  \
                    set: { group: { v4: 24 } }\n- match: { domain: d, entries: [{ key: ip, value: '::/0' }] }\n  \
                    set: { group: 8 }\n";
-    let options = Options::default();
+    let options = RuleOptions::default();
     let error = Overlay::new(vec![file("o", overlay)], vec![], &options).unwrap_err();
     assert!(error.problems[0].message.contains("cannot use `8` as a map"), "{error:?}");
     let overlay = overlay.replace("group: 8", "group: { v6: 64 }");
     let overlay = Overlay::new(vec![file("o", &overlay)], vec![], &options).unwrap();
     let rules =
         file("r", &text("- { key: ip, network: [10.0.0.0/8, '::/0'], L }\n- { key: ip, L }\n"));
-    let options = Options { overlay: Some(overlay), ..options };
+    let options = RuleOptions { overlay: Some(overlay), ..options };
     let loaded = Loaded::compile(vec![rules], Problems::new(100), &options, None);
     assert_eq!(loaded.problems, []);
     let OverlayReport { problems, patched_rules, .. } = &loaded.overlay;

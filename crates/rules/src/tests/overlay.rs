@@ -8,19 +8,19 @@ mod model;
 
 use super::{describe, file};
 use crate::source::RuleFile;
-use crate::{Loaded, Options, Overlay, OverlayReport, Problems, RuleSet};
+use crate::{Loaded, Overlay, OverlayReport, Problems, RuleOptions, RuleSet};
 use weir_common::failure::OnStoreFailure;
 
 /// A valid overlay of these files.
 fn overlay(texts: &[&str]) -> Overlay {
     let files = (1..).zip(texts).map(|(i, text)| file(&format!("{i}.overlay.yaml"), text));
-    let overlay = Overlay::new(files.collect(), Vec::new(), &Options::default());
+    let overlay = Overlay::new(files.collect(), Vec::new(), &RuleOptions::default());
     overlay.unwrap_or_else(|error| panic!("{}", error.render()))
 }
 
 fn load(rules: Vec<RuleFile>, overlays: &[&str], merge_domains: bool) -> Loaded {
     let overlay = Some(overlay(overlays));
-    let options = Options { merge_domains, overlay, ..Options::default() };
+    let options = RuleOptions { merge_domains, overlay, ..RuleOptions::default() };
     Loaded::compile(rules, Problems::new(100), &options, None)
 }
 
@@ -327,9 +327,9 @@ fn rules_with_an_error_are_not_patched() {
 #[test]
 fn counters_are_carried_over_when_only_the_overlay_changes() {
     let files = || vec![file("rules.yaml", RULES)];
-    let before = Loaded::compile(files(), Problems::new(100), &Options::default(), None).rules;
+    let before = Loaded::compile(files(), Problems::new(100), &RuleOptions::default(), None).rules;
     let overlay = overlay(&["patches: [{ match: {}, set: { requests_per_unit: 1 } }]"]);
-    let options = Options { overlay: Some(overlay), ..Options::default() };
+    let options = RuleOptions { overlay: Some(overlay), ..RuleOptions::default() };
     let after = Loaded::compile(files(), Problems::new(100), &options, Some(&before)).rules;
     let stats = |set: &RuleSet| set.rules().next().unwrap().stats.clone();
     assert!(std::sync::Arc::ptr_eq(&stats(&before), &stats(&after)));

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{describe, file, find, good};
-use crate::{Options, RuleSet};
+use crate::{RuleOptions, RuleSet};
 
-fn merging() -> Options {
-    Options { merge_domains: true, ..Options::default() }
+fn merging() -> RuleOptions {
+    RuleOptions { merge_domains: true, ..RuleOptions::default() }
 }
 
 const A: &str = "domain: d\ndescriptors: [{ key: a, rate_limit: { unit: day } }]\n";
@@ -16,7 +16,7 @@ const B: &str = "domain: d\ndescriptors: [{ key: b, rate_limit: { unit: day } }]
 #[test]
 fn a_domain_in_two_files_is_an_error_unless_domains_are_merged() {
     let files = [file("a.yaml", A), file("b.yaml", B)];
-    let (_, problems) = RuleSet::compile(&files, &Options::default(), None);
+    let (_, problems) = RuleSet::compile(&files, &RuleOptions::default(), None);
     let reported: Vec<_> = problems.iter().map(describe).collect();
     assert_eq!(reported, ["b.yaml:1:9: error: duplicate domain 'd' in config file «d»"]);
 
@@ -45,7 +45,7 @@ fn every_problem_of_every_file_is_reported() {
         file("d.yaml", "domain: d\ndescriptors: [{ key: k }, { key: k }]\n"),
         file("e.yaml", "domain: f\n"),
     ];
-    let (_, problems) = RuleSet::compile(&files, &Options::default(), None);
+    let (_, problems) = RuleSet::compile(&files, &RuleOptions::default(), None);
     let reported: Vec<_> = problems.iter().map(|problem| problem.to_string()).collect();
     assert_eq!(
         reported,

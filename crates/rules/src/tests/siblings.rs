@@ -6,7 +6,7 @@ use prost::Message;
 use super::{compile, describe, file};
 use crate::proto::{RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitReplace};
 use crate::xds::Resource;
-use crate::{Loaded, Options, Overlay, Problems, RuleSet, Severity, compare};
+use crate::{Loaded, Overlay, Problems, RuleOptions, RuleSet, Severity, compare};
 
 fn node(key: &str, value: &str) -> RateLimitDescriptor {
     RateLimitDescriptor { key: key.into(), value: value.into(), ..Default::default() }
@@ -32,7 +32,7 @@ fn resource(name: &str, descriptors: Vec<RateLimitDescriptor>) -> Resource {
 
 fn load(descriptors: Vec<RateLimitDescriptor>) -> Loaded<Resource> {
     let files = vec![resource("r", descriptors)];
-    Loaded::compile(files, Problems::new(100), &Options::default(), None)
+    Loaded::compile(files, Problems::new(100), &RuleOptions::default(), None)
 }
 
 fn names(set: &RuleSet) -> Vec<String> {
@@ -191,7 +191,7 @@ fn siblings_that_conflict_are_duplicates() {
 fn siblings_of_two_resources_are_not_merged() {
     let [all, each] = gateway();
     let files = vec![resource("one", vec![all]), resource("two", vec![each])];
-    let options = Options { merge_domains: true, ..Options::default() };
+    let options = RuleOptions { merge_domains: true, ..RuleOptions::default() };
     let loaded = Loaded::compile(files, Problems::new(100), &options, None);
     let errors = loaded.render_errors();
     assert!(errors.contains("two: error: duplicate descriptor composite key"), "{errors}");
@@ -202,8 +202,8 @@ fn patches_find_merged_rules_by_the_same_entries() {
     let patch = "patches:\n- match: { domain: d, entries: 'masked_remote_address=10.0.0.0/8' }\n  set: { name: all }\n\
                  - match: { domain: d, entries: 'masked_remote_address=10.0.0.0/8,remote_address' }\n  set: { name: each }\n";
     let overlay = vec![file("o.overlay.yaml", patch)];
-    let overlay = Overlay::new(overlay, Vec::new(), &Options::default()).unwrap();
-    let options = Options { overlay: Some(overlay), ..Options::default() };
+    let overlay = Overlay::new(overlay, Vec::new(), &RuleOptions::default()).unwrap();
+    let options = RuleOptions { overlay: Some(overlay), ..RuleOptions::default() };
     let files = vec![resource("r", gateway().to_vec())];
     let loaded = Loaded::compile(files, Problems::new(100), &options, None);
     assert_eq!(loaded.overlay.problems, []);

@@ -9,7 +9,9 @@ use serde_json::Value;
 
 use super::{compile, file, good};
 use crate::source::RuleFile;
-use crate::{Loaded, Options, Overlay, Problems, RuleSet, SourceFile, YAML_HEADER, compare, yaml};
+use crate::{
+    Loaded, Overlay, Problems, RuleOptions, RuleSet, SourceFile, YAML_HEADER, compare, yaml,
+};
 
 /// All rules, without the places where they were read, by domain.
 fn described(set: &RuleSet) -> Vec<Value> {
@@ -27,7 +29,7 @@ fn described(set: &RuleSet) -> Vec<Value> {
 fn reread(set: &RuleSet) -> String {
     let text = set.to_yaml();
     let (again, problems) =
-        RuleSet::compile(&[file("active.yaml", &text)], &Options::default(), None);
+        RuleSet::compile(&[file("active.yaml", &text)], &RuleOptions::default(), None);
     let errors: Vec<_> = problems.iter().filter(|problem| problem.is_error()).collect();
     assert!(errors.is_empty(), "{text}\n{errors:#?}");
     let difference = compare(set, &again);
@@ -62,7 +64,7 @@ fn several_domains_are_several_documents() {
     let texts =
         ["domain: d\ndescriptors: [{ key: a, rate_limit: { unit: day } }]\n", "domain: e\n"];
     let files = texts.map(|text| file("a.yaml", text));
-    let (set, _) = RuleSet::compile(&files, &Options::default(), None);
+    let (set, _) = RuleSet::compile(&files, &RuleOptions::default(), None);
     let text = reread(&set);
     assert_eq!(text.matches("\n---\n").count(), 2, "{text}");
     assert_eq!(set.domain_to_yaml("e").unwrap(), "domain: e\n");
@@ -79,7 +81,7 @@ fn several_domains_are_several_documents() {
         (&wrong, Some(format!("a.yaml:{}:1: warning: 'unit' has no effect here", line + 1))),
     ] {
         let files = SourceFile::unpack(file("a.yaml", text), found);
-        let (again, problems) = RuleSet::compile(&files, &Options::default(), None);
+        let (again, problems) = RuleSet::compile(&files, &RuleOptions::default(), None);
         assert!(compare(&set, &again).is_empty(), "{text}");
         assert_eq!(problems.first().map(ToString::to_string), wanted);
     }
@@ -98,10 +100,10 @@ fn an_overlay_is_part_of_the_rules() {
     let rules = file("a.yaml", "domain: d\ndescriptors: [{ key: a, rate_limit: { unit: day } }]\n");
     let patches = "patches:\n- match: { domain: d, entries: [{ key: a }] }\n  \
                    set: { algorithm: gcra, burst: 2, requests_per_unit: 9 }\n";
-    let options = Options::default();
+    let options = RuleOptions::default();
     let overlay = Overlay::new(vec![file("a.overlay.yaml", patches)], Vec::new(), &options);
     let overlay = overlay.unwrap_or_else(|error| panic!("{}", error.render()));
-    let options = Options { overlay: Some(overlay), ..options };
+    let options = RuleOptions { overlay: Some(overlay), ..options };
     let loaded: Loaded = Loaded::compile(vec![rules], Problems::new(100), &options, None);
     let text = reread(&loaded.rules);
     assert!(
@@ -266,7 +268,7 @@ fn the_rules_of_examples_and_of_the_chart_are_read_again() {
             continue;
         }
         let (set, problems) =
-            RuleSet::compile(std::slice::from_ref(&file), &Options::default(), None);
+            RuleSet::compile(std::slice::from_ref(&file), &RuleOptions::default(), None);
         assert!(problems.iter().all(|problem| !problem.is_error()), "{}: {problems:#?}", file.name);
         reread(&set);
         count += 1;

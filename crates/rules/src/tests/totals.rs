@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{file, good};
-use crate::{HitTotals, Options, RuleSet, RuleStats, collect_metrics, totals};
+use crate::{HitTotals, RuleOptions, RuleSet, RuleStats, collect_metrics, totals};
 use weir_common::metrics::{MetricFamily, MetricSink, SampleValue};
 
 const RULES: &str = "domain: d
@@ -50,7 +50,7 @@ fn a_rule_has_the_hits_of_its_series_and_those_of_the_same_path_are_one() {
 
     // After a reload, rules of one path share the counts of one of them, which are counted once.
     let files = [file("rules.yaml", RULES)];
-    let (reloaded, problems) = RuleSet::compile(&files, &Options::default(), Some(&set));
+    let (reloaded, problems) = RuleSet::compile(&files, &RuleOptions::default(), Some(&set));
     assert_eq!(problems, []);
     let wanted = ["d user 16 8 3", "d a.b 8 4 1", "d free 0 0 0", "d - 20 10 1"];
     assert_eq!(rows(&reloaded), wanted);
@@ -58,7 +58,7 @@ fn a_rule_has_the_hits_of_its_series_and_those_of_the_same_path_are_one() {
 
 #[test]
 fn series_beyond_the_cap_belong_to_no_rule() {
-    let options = Options { max_series: 5, ..Options::default() };
+    let options = RuleOptions { max_series: 5, ..RuleOptions::default() };
     let (set, _) = RuleSet::compile(&[file("rules.yaml", RULES)], &options, None);
     let rule = set.rules().next().unwrap();
     for user in ["user_ann", "user_bob"] {
@@ -96,7 +96,7 @@ fn dots_of_keys_and_values_are_underscores_where_options_say_so() {
         (false, ["h.x_www.a.b", "h.x_www.a.b.k", "ip_10.0.0.0/8"], "ip_10.0.0.1", "x.y.z"),
         (true, ["h_x_www_a_b", "h_x_www_a_b.k", "ip_10_0_0_0/8"], "ip_10_0_0_1", "x_y.z"),
     ] {
-        let options = Options { replace_dots, ..Options::default() };
+        let options = RuleOptions { replace_dots, ..RuleOptions::default() };
         let (set, problems) = RuleSet::compile(&[file("r.yaml", rules)], &options, None);
         assert!(problems.is_empty(), "{problems:?}");
         let mut labels = Labels::default();

@@ -10,7 +10,7 @@ use prost_types::{Struct, Value, value::Kind};
 use super::{compile, describe};
 use crate::proto as pb;
 use crate::xds::Resource;
-use crate::{Loaded, Options, Problem, Problems, RuleSet, compare};
+use crate::{Loaded, Problem, Problems, RuleOptions, RuleSet, compare};
 
 fn policy(unit: i32, requests_per_unit: u32) -> pb::RateLimitPolicy {
     pb::RateLimitPolicy { unit, requests_per_unit, ..Default::default() }
@@ -36,7 +36,7 @@ fn resource(config: &pb::RateLimitConfig) -> Resource {
 
 fn load(config: &pb::RateLimitConfig) -> (RuleSet, Vec<String>) {
     let resource = resource(config);
-    let (set, problems) = RuleSet::compile(&[resource], &Options::default(), None);
+    let (set, problems) = RuleSet::compile(&[resource], &RuleOptions::default(), None);
     (set, problems.iter().map(describe).collect())
 }
 
@@ -166,7 +166,7 @@ fn rate_has_a_field() {
         ),
     ] {
         let files = vec![resource(&config(vec![descriptor("a", limit)]))];
-        let loaded = Loaded::compile(files, Problems::new(100), &Options::default(), None);
+        let loaded = Loaded::compile(files, Problems::new(100), &RuleOptions::default(), None);
         let reported = loaded.render_errors();
         assert!(reported.contains(wanted), "{reported}");
         assert_eq!(loaded.problems.len(), 1, "{reported}");
@@ -242,7 +242,7 @@ fn problems_are_located_by_field_paths() {
     let missing = Problem::of_file("other", "it is not there", "send it");
     let mut problems = Problems::new(100);
     problems.of_files([missing]);
-    let loaded = Loaded::compile(files, problems, &Options::default(), None);
+    let loaded = Loaded::compile(files, problems, &RuleOptions::default(), None);
     let reported = loaded.render_errors();
     let first = "other: error: it is not there\n  help: send it\nshop-rules: error: ";
     assert!(reported.starts_with(first), "{reported}");
@@ -261,7 +261,7 @@ fn both_positions_of_a_duplicate_are_field_paths() {
     let first = resource(&config(two()));
     let second = pb::RateLimitConfig { name: "more".into(), ..config(Vec::new()) };
     let files = vec![first, resource(&second)];
-    let loaded = Loaded::compile(files, Problems::new(100), &Options::default(), None);
+    let loaded = Loaded::compile(files, Problems::new(100), &RuleOptions::default(), None);
     assert_eq!(
         loaded.render_errors(),
         "shop-rules: error: duplicate descriptor composite key 'd.k'
@@ -308,7 +308,7 @@ fn the_order_and_parts_of_metadata_do_not_matter() {
     let parts =
         sent(&[[entry("c", 3.0), entry("a", 7.0)].concat(), entry(&long, 2.5), entry("a", 1.0)]);
     assert_eq!(hash(&one), hash(&parts));
-    let (set, problems) = RuleSet::compile(&[one], &Options::default(), None);
+    let (set, problems) = RuleSet::compile(&[one], &RuleOptions::default(), None);
     assert_eq!(problems, []);
     let metadata = set.rules().next().and_then(|rule| rule.metadata.clone()).unwrap();
     let wanted = serde_json::json!({ "a": 1, "c": 3, (long): 2.5 });
@@ -322,7 +322,7 @@ fn messages_may_nest_a_hundred_levels() {
             .fold(field(1, b"k"), |below, _| [field(1, b"k"), field(4, &below)].concat());
         let message = [field(2, b"d"), field(3, &inner)].concat();
         let resource = Resource::decode(message.into(), "resource").unwrap();
-        RuleSet::compile(&[resource], &Options::default(), None).1
+        RuleSet::compile(&[resource], &RuleOptions::default(), None).1
     };
     let is_too_deep = |problem: &Problem| {
         problem.message.contains("messages are nested more than 100 levels deep")
@@ -389,7 +389,7 @@ fn reserve_has_a_field() {
     let nanos = Some(prost_types::Duration { seconds: 1, nanos: 1_000 });
     let wrong = pb::RateLimitReserve { at_most: Some(0), timeout: nanos, ..full };
     let files = vec![resource(&with(wrong))];
-    let loaded = Loaded::compile(files, Problems::new(100), &Options::default(), None);
+    let loaded = Loaded::compile(files, Problems::new(100), &RuleOptions::default(), None);
     let reported = loaded.render_errors();
     for field in ["at_most", "timeout"] {
         let place = format!("\n  at: descriptors[0].reserve.{field} (k)\n");
@@ -400,7 +400,7 @@ fn reserve_has_a_field() {
         Some(pb::RateLimitReserve { id: "i".into(), settle: "s".into(), ..Default::default() });
     let drains = pb::RateLimitDescriptor { reserve: some, ..descriptor("k", drains) };
     let files = vec![resource(&config(vec![drains]))];
-    let loaded = Loaded::compile(files, Problems::new(100), &Options::default(), None);
+    let loaded = Loaded::compile(files, Problems::new(100), &RuleOptions::default(), None);
     let reported = loaded.render_errors();
     assert!(reported.contains("gcra beside `reserve`"), "{reported}");
     assert!(reported.contains("at: descriptors[0].rate_limit.algorithm (k)"), "{reported}");
@@ -418,7 +418,7 @@ fn lease_has_a_field() {
     let log = pb::RateLimitPolicy { algorithm: "sliding_log".into(), ..policy(4, 9) };
     let wrong = pb::RateLimitDescriptor { lease: Some(true), ..descriptor("k", log) };
     let files = vec![resource(&config(vec![wrong]))];
-    let loaded = Loaded::compile(files, Problems::new(100), &Options::default(), None);
+    let loaded = Loaded::compile(files, Problems::new(100), &RuleOptions::default(), None);
     let reported = loaded.render_errors();
     assert!(reported.contains("\n  at: descriptors[0].lease (k)\n"), "{reported}");
 }
@@ -440,7 +440,7 @@ fn networks_have_fields() {
     assert_eq!(set.rules().count(), 2);
     let files =
         vec![resource(&config(vec![with(&["::/0", "10.0.0.1/8"], length(Some(33), None))]))];
-    let loaded = Loaded::compile(files, Problems::new(100), &Options::default(), None);
+    let loaded = Loaded::compile(files, Problems::new(100), &RuleOptions::default(), None);
     let reported = loaded.render_errors();
     for place in ["descriptors[0].network[1] (ip)", "descriptors[0].group.v4 (ip)"] {
         assert!(reported.contains(&format!("\n  at: {place}\n")), "{place}: {reported}");
@@ -453,7 +453,7 @@ fn networks_have_fields() {
         assert_eq!(set.domain("d").unwrap().find(&[("ip", value)]).is_some(), is_found, "{value}");
     }
     let files = vec![resource(&config(vec![several.clone(), several]))];
-    let loaded = Loaded::compile(files, Problems::new(100), &Options::default(), None);
+    let loaded = Loaded::compile(files, Problems::new(100), &RuleOptions::default(), None);
     let reported = loaded.render_errors();
     assert!(reported.contains("\n  at: descriptors[1].values[1] (ip)\n"), "{reported}");
     let list = pb::RateLimitDescriptor { values_file: "a.txt".into(), ..with(&[], None) };

@@ -1,7 +1,7 @@
 //! The fixes that YAML errors suggest.
 
 use super::file;
-use crate::{Options, Position, RuleSet};
+use crate::{Position, RuleOptions, RuleSet};
 
 #[test]
 fn every_syntax_error_suggests_a_fix() {
@@ -23,7 +23,8 @@ fn every_syntax_error_suggests_a_fix() {
         ("a: \"b\n", 2, 1, "close the quote that is open above"),
         ("a: &a [*a]\n", 1, 8, "replace the alias"),
     ] {
-        let (_, problems) = RuleSet::compile(&[file("a.yaml", text)], &Options::default(), None);
+        let (_, problems) =
+            RuleSet::compile(&[file("a.yaml", text)], &RuleOptions::default(), None);
         let [problem] = &problems[..] else { panic!("{text:?}: {problems:?}") };
         assert_eq!(problem.position, Some(Position::in_text(line, column)), "{text:?} {problem}");
         assert!(problem.help.starts_with(help), "{text:?} {}", problem.help);

@@ -44,9 +44,9 @@ impl Home {
         Home { directory, clock: Arc::new(ManualClock::new(DAWN)), max_keys: 10_000 }
     }
 
-    fn options(&self, sync: Duration) -> Options {
+    fn options(&self, sync: Duration) -> DiskOptions {
         let path = self.directory.path().join("counters");
-        Options { path, sync, max_keys: self.max_keys }
+        DiskOptions { path, sync, max_keys: self.max_keys }
     }
 
     /// Opens the directory once the store of before has unlocked it.
@@ -92,7 +92,7 @@ impl Home {
 
 fn open_with<C: Clock>(
     clock: C,
-    options: Options,
+    options: DiskOptions,
     schedule: Schedule,
 ) -> Result<DiskStore<C>, OpenError> {
     DiskStore::open_with(clock, options, schedule, Failures::default())

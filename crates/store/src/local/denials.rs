@@ -1,4 +1,4 @@
-//! Denials that are known to hold: a table of fixed size.
+//! KnownDenials that are known to hold: a table of fixed size.
 
 use std::sync::Arc;
 
@@ -6,22 +6,22 @@ use crate::charge::Charge;
 use crate::memory::fingerprint::Fingerprint;
 use weir_limit::{Decision, Micros, Plan, Source};
 
-/// Denials per set. Each key belongs to one set.
+/// KnownDenials per set. Each key belongs to one set.
 pub(super) const WAYS: usize = 8;
 
-pub(super) struct Denials {
+pub(super) struct KnownDenials {
     /// Their number is a power of two, or 0 where none are kept.
     sets: Box<[Set]>,
 }
 
 #[derive(Default)]
 struct Set {
-    denials: [Option<Denial>; WAYS],
+    denials: [Option<KnownDenial>; WAYS],
     /// When hits of any key of this set were last refunded, or its state reset.
     refunded: Option<Micros>,
 }
 
-struct Denial {
+struct KnownDenial {
     key: Fingerprint,
     plan: Arc<Plan>,
     hits: u64,
@@ -45,9 +45,9 @@ pub(super) struct DenialTimes {
     pub until: Micros,
 }
 
-impl Denials {
-    pub fn new(sets: usize) -> Denials {
-        Denials { sets: (0..sets).map(|_| Set::default()).collect() }
+impl KnownDenials {
+    pub fn new(sets: usize) -> KnownDenials {
+        KnownDenials { sets: (0..sets).map(|_| Set::default()).collect() }
     }
 
     pub fn get(&self, key: &Fingerprint, charge: &Charge<'_>, now: Micros) -> Option<Decision> {
@@ -87,7 +87,7 @@ impl Denials {
             return;
         }
         let covers_more = charge.plan.denial_covers_more_hits();
-        let same = |old: &Denial| old.key == *key && (covers_more || old.hits == hits);
+        let same = |old: &KnownDenial| old.key == *key && (covers_more || old.hits == hits);
         let slot = match set.slot_of(same) {
             // A denial of fewer hits covers more charges.
             Some(Some(old)) if old.hits < hits && old.is_by(charge.plan) && sent < old.until => {
@@ -97,7 +97,7 @@ impl Denials {
             None => set.slot_to_fill(),
         };
         let Decision { limit, would_deny, used_before, reset_after, retry_after, .. } = *decision;
-        *slot = Some(Denial {
+        *slot = Some(KnownDenial {
             key: *key,
             plan: charge.plan.clone(),
             hits,
@@ -118,7 +118,7 @@ impl Denials {
     }
 
     /// Forgets the denials of a key whose hits were refunded or leased, or whose state was reset, at `now` at the
-    /// latest. Denials of charges sent before are not kept any more.
+    /// latest. KnownDenials of charges sent before are not kept any more.
     pub fn refund(&mut self, key: &Fingerprint, now: Micros) {
         if let Some(set) = self.set(key) {
             set.refunded = set.refunded.max(Some(now));
@@ -126,7 +126,7 @@ impl Denials {
         }
     }
 
-    /// Forgets all denials, at `now` at the latest. Denials of charges sent before are not kept any more.
+    /// Forgets all denials, at `now` at the latest. KnownDenials of charges sent before are not kept any more.
     pub fn clear(&mut self, now: Micros) {
         for set in &mut self.sets {
             set.refunded = set.refunded.max(Some(now));
@@ -146,7 +146,10 @@ impl Denials {
 }
 
 impl Set {
-    fn slot_of(&mut self, matches: impl Fn(&Denial) -> bool) -> Option<&mut Option<Denial>> {
+    fn slot_of(
+        &mut self,
+        matches: impl Fn(&KnownDenial) -> bool,
+    ) -> Option<&mut Option<KnownDenial>> {
         self.denials.iter_mut().find(|slot| slot.as_ref().is_some_and(&matches))
     }
 
@@ -157,7 +160,7 @@ impl Set {
     }
 
     /// Returns a free slot, else that of the denial that ends soonest.
-    fn slot_to_fill(&mut self) -> &mut Option<Denial> {
+    fn slot_to_fill(&mut self) -> &mut Option<KnownDenial> {
         // `None` is less than any `Some`.
         let until = |slot: &usize| self.denials[*slot].as_ref().map(|denial| denial.until);
         let soonest = (0..WAYS).min_by_key(until).unwrap_or_default();
@@ -165,7 +168,7 @@ impl Set {
     }
 }
 
-impl Denial {
+impl KnownDenial {
     /// Returns whether it is by the same plan, or by an equal one of a newer rule set.
     fn is_by(&self, plan: &Arc<Plan>) -> bool {
         Arc::ptr_eq(&self.plan, plan) || self.plan == *plan
@@ -176,7 +179,7 @@ impl Denial {
 mod tests {
     use super::*;
 
-    impl Denials {
+    impl KnownDenials {
         pub fn set_bytes() -> usize {
             size_of::<Set>()
         }

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use super::denials::{DenialTimes, Denials, WAYS};
+use super::denials::{DenialTimes, KnownDenials, WAYS};
 use super::hot_keys::{HotKeys, Recent};
 use super::lease::{DueCharges, Lease};
 use crate::charge::{Answer, Batch, Charge, plain_hits};
@@ -49,7 +49,7 @@ pub(super) struct LocalTable {
 
 /// What is known of some keys. While hits of a key are left of its lease, it has no denials.
 struct Shard {
-    denials: Denials,
+    denials: KnownDenials,
     hot_keys: HotKeys,
     leases: HashMap<Print, Lease>,
 }
@@ -98,7 +98,7 @@ impl LocalTable {
         };
         let shard = |_| {
             let (hot_keys, leases) = Default::default();
-            Mutex::new(Shard { denials: Denials::new(sets), hot_keys, leases })
+            Mutex::new(Shard { denials: KnownDenials::new(sets), hot_keys, leases })
         };
         LocalTable {
             fingerprints: Fingerprints::new(),

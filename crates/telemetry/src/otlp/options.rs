@@ -10,9 +10,9 @@ use weir_common::secret::SecretUrl;
 
 /// Where spans are sent to.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct OtlpOptions {
     pub resource: Resource,
-    pub protocol: Protocol,
+    pub protocol: OtlpProtocol,
     /// The URL, for HTTP with its path; gRPC adds that of its method.
     pub url: SecretUrl,
     pub headers: HeaderMap,
@@ -31,7 +31,7 @@ pub struct Resource {
 
 named_enum! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Protocol, name {
+    pub enum OtlpProtocol, name {
         Http = "http",
         Grpc = "grpc",
     }

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tonic::transport::{Channel, Endpoint};
 
-use super::options::{Options, Protocol};
+use super::options::{OtlpOptions, OtlpProtocol};
 use weir_client::http::{self as http_client, Body, Target};
 use weir_client::tls::ClientCertificates;
 use weir_common::error::SetupError;
@@ -75,15 +75,15 @@ type Cause = Arc<Mutex<Option<String>>>;
 
 impl BatchSender {
     pub fn new(
-        options: Options,
+        options: OtlpOptions,
         target: Target,
         runtime: Handle,
         counts: OtlpCounts,
     ) -> Result<BatchSender, SetupError> {
-        let Options { protocol, url, headers, certificates, .. } = options;
+        let OtlpOptions { protocol, url, headers, certificates, .. } = options;
         let (cause, timeout) = (Cause::default(), timeout());
         let exporter = match protocol {
-            Protocol::Http => {
+            OtlpProtocol::Http => {
                 // `HttpSender` knows the server.
                 let endpoint = format!("http://{}{}", target.authority(), target.path());
                 let (client, cause) = (Mutex::default(), cause.clone());
@@ -96,7 +96,7 @@ impl BatchSender {
                     .with_timeout(timeout)
                     .build()
             }
-            Protocol::Grpc => {
+            OtlpProtocol::Grpc => {
                 let set_headers = move |mut request: tonic::Request<()>| {
                     let metadata: &mut HeaderMap = request.metadata_mut().as_mut();
                     metadata.extend(headers.clone());

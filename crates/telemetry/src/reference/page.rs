@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::histogram::{quantile, scaled, with_bounds};
-use super::{Options, ReferenceSink, StatisticSink, StatisticValue};
+use super::{ReferenceOptions, ReferenceSink, StatisticSink, StatisticValue};
 use crate::mapper::builtin::builtin;
 use crate::mapper::mapping::{Mapper, Observer, Series, StatisticType};
 use crate::name_cache::NameCache;
@@ -28,7 +28,7 @@ const MILLISECONDS_PER_SECOND: f64 = 1_000.0;
 /// The part of a page that has the reference's names.
 #[derive(Debug)]
 pub struct ReferencePage {
-    options: Options,
+    options: ReferenceOptions,
     mapper: Mapper,
     /// The series of each statistic; none for statistics that are dropped.
     series: Mutex<NameCache<Option<Arc<Series>>>>,
@@ -36,14 +36,17 @@ pub struct ReferencePage {
 
 impl ReferencePage {
     /// A page with the names that `mapper` gives to the statistics and their tags.
-    pub fn new(options: Options, mapper: Mapper) -> ReferencePage {
+    pub fn new(options: ReferenceOptions, mapper: Mapper) -> ReferencePage {
         ReferencePage { options, mapper, series: Mutex::default() }
     }
 
     /// A page with the reference's default names. Tags become labels: the mapping does not expect them in names.
-    pub fn with_builtin(options: Options, response_time_as_milliseconds: bool) -> ReferencePage {
+    pub fn with_builtin(
+        options: ReferenceOptions,
+        response_time_as_milliseconds: bool,
+    ) -> ReferencePage {
         let mapper = builtin(response_time_as_milliseconds).with_labels(options.tags.iter());
-        ReferencePage::new(Options { tags: Default::default(), ..options }, mapper)
+        ReferencePage::new(ReferenceOptions { tags: Default::default(), ..options }, mapper)
     }
 
     pub fn write(&self, collect: impl FnOnce(&mut dyn MetricSink), writer: &mut PrometheusWriter) {

@@ -27,7 +27,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 named_enum! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Protocol, name {
+    pub enum StatsdProtocol, name {
         Tcp = "tcp",
         Udp = "udp",
     }
@@ -37,7 +37,7 @@ named_enum! {
 #[derive(Debug)]
 pub struct Sender {
     address: String,
-    protocol: Protocol,
+    protocol: StatsdProtocol,
     tcp: Option<TcpStream>,
     /// Whether the exporter ends.
     ending: watch::Receiver<bool>,
@@ -48,7 +48,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    pub fn new(address: &str, protocol: Protocol, ending: watch::Receiver<bool>) -> Sender {
+    pub fn new(address: &str, protocol: StatsdProtocol, ending: watch::Receiver<bool>) -> Sender {
         // An empty host is this one, as in Go.
         let host = if address.starts_with(':') { "localhost" } else { "" };
         let address = format!("{host}{address}");
@@ -70,8 +70,8 @@ impl Sender {
         }
         let mut sent = 0;
         let result = match self.protocol {
-            Protocol::Tcp => self.send_tcp(batch, &mut sent).await,
-            Protocol::Udp => self.send_udp(batch, &mut sent).await,
+            StatsdProtocol::Tcp => self.send_tcp(batch, &mut sent).await,
+            StatsdProtocol::Udp => self.send_udp(batch, &mut sent).await,
         };
         if let Err(error) = result {
             self.tcp = None;
@@ -221,7 +221,7 @@ mod tests {
         Report::new(&Dialect::StatsD, false).compose(&totals)
     }
 
-    fn sender(address: &str, protocol: Protocol) -> (Sender, watch::Sender<bool>) {
+    fn sender(address: &str, protocol: StatsdProtocol) -> (Sender, watch::Sender<bool>) {
         let (end, ending) = watch::channel(false);
         (Sender::new(address, protocol, ending), end)
     }
@@ -230,7 +230,7 @@ mod tests {
     async fn a_closed_connection_is_replaced_before_anything_is_lost() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let (mut sender, _end) = sender(&address, Protocol::Tcp);
+        let (mut sender, _end) = sender(&address, StatsdProtocol::Tcp);
         for _ in 0..2 {
             assert_eq!(sender.send(&batch(3, 2)).await, 3);
             let (stream, _) = listener.accept().await.unwrap();
@@ -249,7 +249,7 @@ mod tests {
     async fn what_is_under_way_at_the_end_is_soon_abandoned() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let (mut sender, end) = sender(&address, Protocol::Tcp);
+        let (mut sender, end) = sender(&address, StatsdProtocol::Tcp);
         assert_eq!(sender.send(&batch(1, 2)).await, 1);
         // More than the system buffers, and nobody reads it.
         let batch = batch(2_000, 10_000);
@@ -268,7 +268,7 @@ mod tests {
     async fn a_line_that_no_datagram_has_room_for_is_skipped() {
         let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let address = server.local_addr().unwrap().to_string();
-        let (mut sender, _end) = sender(&address, Protocol::Udp);
+        let (mut sender, _end) = sender(&address, StatsdProtocol::Udp);
         let mut totals = Totals::default();
         for name in ["a", &"b".repeat(70_000), "c"] {
             totals.statistic(name, StatisticValue::Counter(1));
@@ -287,7 +287,7 @@ mod tests {
         let listener = net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         drop(listener);
-        let (mut sender, _end) = sender(&address, Protocol::Tcp);
+        let (mut sender, _end) = sender(&address, StatsdProtocol::Tcp);
         assert_eq!(sender.send(&batch(3, 2)).await, 0);
     }
 
@@ -295,7 +295,7 @@ mod tests {
     async fn datagrams_contain_whole_lines() {
         let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let address = server.local_addr().unwrap().to_string();
-        let (mut sender, _end) = sender(&address, Protocol::Udp);
+        let (mut sender, _end) = sender(&address, StatsdProtocol::Udp);
         for (lines, length) in [(100, 40), (3, 2_000), (1, 1)] {
             let batch = batch(lines, length);
             assert_eq!(sender.send(&batch).await, lines);

@@ -73,7 +73,7 @@ pub(super) fn check(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_rules::{DEFAULT_MAX_PROBLEMS, Options, Problem, Problems};
+    use weir_rules::{DEFAULT_MAX_PROBLEMS, Problem, Problems, RuleOptions};
 
     /// The problems of 30 filters and 30 routes, with 30 rules, within this effort.
     fn problems(effort: usize) -> Vec<String> {
@@ -95,7 +95,7 @@ mod tests {
         std::fs::write(&path, envoy).unwrap();
         let file = RuleFile { name: "rules.yaml".into(), text: rules };
         let none = Problems::new(DEFAULT_MAX_PROBLEMS);
-        let mut loaded = Loaded::compile(vec![file.into()], none, &Options::default(), None);
+        let mut loaded = Loaded::compile(vec![file.into()], none, &RuleOptions::default(), None);
         check(effort, &mut loaded, &[path], DEFAULT_MAX_PROBLEMS);
         let shown = |problem: &Problem| {
             assert!(problem.position.is_some(), "{problem}");

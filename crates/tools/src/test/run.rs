@@ -16,7 +16,7 @@ use weir_common::suggest::Suggester;
 use weir_limit::{Micros, SECOND};
 use weir_limiter::{Budget, Descriptor, Holds, Limiter, Request, RequestDecision, RequestError};
 use weir_rules::source::{RuleFile, Selection};
-use weir_rules::{Document, Loaded, Options, Problem, Problems, RuleSet, Severity};
+use weir_rules::{Document, Loaded, Problem, Problems, RuleOptions, RuleSet, Severity};
 use weir_store::recording::RecordingStore;
 use weir_store::{Answer, Entry, StoreError};
 
@@ -34,7 +34,7 @@ pub(super) fn run_file(
     file: RuleFile,
     filter: Option<&str>,
     selection: &Selection,
-    options: &Options,
+    options: &RuleOptions,
 ) -> FileReport {
     let mut problems = Problems::new(options.max_problems);
     // A warning is about further documents, whose tests would not run.
@@ -71,9 +71,9 @@ pub(super) fn run_file(
     FileReport { name: file.name, tests: runs, rules: rules.collect(), ..FileReport::default() }
 }
 
-fn load(tests: &TestFile, selection: &Selection, options: &Options) -> Loaded {
+fn load(tests: &TestFile, selection: &Selection, options: &RuleOptions) -> Loaded {
     let selection = Selection { roots: tests.rules.clone(), ..selection.clone() };
-    let options = Options { merge_domains: tests.merge_domains, ..options.clone() };
+    let options = RuleOptions { merge_domains: tests.merge_domains, ..options.clone() };
     if tests.overlay.is_empty() {
         return Loaded::read(&selection, &options, None);
     }
@@ -136,10 +136,10 @@ impl<'r> Bench<'r> {
         let clock = Arc::new(ManualClock::new(test.start));
         let keys: usize = test.steps.iter().map(|step| step.descriptors.len()).sum();
         let store = RecordingStore::new(clock.clone(), keys.saturating_mul(4).max(MIN_KEYS));
-        let options = weir_limiter::Options {
+        let options = weir_limiter::LimiterOptions {
             shadow_mode: response.shadow_mode,
             quota_mode: response.quota_mode,
-            ..weir_limiter::Options::default()
+            ..weir_limiter::LimiterOptions::default()
         };
         let limiter = Limiter::new(store, options);
         let headers = HeaderOptions {

@@ -6,7 +6,7 @@ use std::fs;
 use super::report::{FileReport, Report};
 use super::run::run_file;
 use super::text;
-use weir_rules::Options;
+use weir_rules::RuleOptions;
 use weir_rules::source::{RuleFile, Selection};
 
 const RULES: &str = "\
@@ -35,7 +35,7 @@ fn run(text: &str) -> FileReport {
     let name = directory.path().join("d.test.yaml").display().to_string();
     let selection = Selection::of_roots(Vec::new());
     let mut report =
-        run_file(RuleFile { name, text: text.into() }, None, &selection, &Options::default());
+        run_file(RuleFile { name, text: text.into() }, None, &selection, &RuleOptions::default());
     let prefix = format!("{}/", directory.path().display());
     report.rendered = report.rendered.replace(&prefix, "");
     report

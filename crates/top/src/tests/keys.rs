@@ -62,7 +62,7 @@ fn long_keys_are_cut_and_counted_separately() {
 #[test]
 fn values_of_redacted_keys_are_shown_as_hashes() {
     let redact = vec!["api_key".to_owned()];
-    let options = Options { entries: 10, redact, threads: 1, share: false };
+    let options = TopOptions { entries: 10, redact, threads: 1, share: false };
     let top = Top::new(options, Arc::new(ManualClock::new(0)));
     let long = format!("{}1", "s3cret".repeat(100));
     record_entries(&top, &[("api_key", "s3cret"), ("user", "ann")]);
@@ -96,7 +96,7 @@ fn values_of_redacted_keys_are_shown_as_hashes() {
 #[test]
 fn a_filter_gets_true_values() {
     let options =
-        Options { entries: 10, redact: vec!["user".to_owned()], threads: 1, share: false };
+        TopOptions { entries: 10, redact: vec!["user".to_owned()], threads: 1, share: false };
     let top = Top::new(options, Arc::new(ManualClock::new(0)));
     for name in ["ann", "bob", "cy"] {
         record(&top, name, 1, Outcome::Admitted(&[]));

@@ -75,7 +75,7 @@ impl ReplicaTexts for Texts {
 
 fn replica(entries: usize) -> Arc<Top> {
     let redact = vec!["token".to_owned()];
-    let options = Options { entries, redact, threads: 1, share: true };
+    let options = TopOptions { entries, redact, threads: 1, share: true };
     Arc::new(Top::new(options, Arc::new(ManualClock::new(SECOND))))
 }
 
@@ -210,7 +210,7 @@ async fn texts_that_no_replica_wrote_are_ignored() {
     let text = texts[1].shared.lock().texts[&1].clone();
     let altered = |from: &str, to: &str| text.replace(from, to);
     let of_another_secret = Top::new(
-        Options { entries: 1, redact: Vec::new(), threads: 1, share: true },
+        TopOptions { entries: 1, redact: Vec::new(), threads: 1, share: true },
         Arc::new(ManualClock::new(0)),
     );
     for (text, replicas_merged) in [

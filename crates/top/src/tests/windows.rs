@@ -69,7 +69,7 @@ fn a_window_says_how_long_it_is() {
 #[test]
 fn lists_are_of_one_domain_and_one_rule() {
     let redact = vec!["api_key".to_owned()];
-    let options = Options { entries: 10, redact, threads: 1, share: false };
+    let options = TopOptions { entries: 10, redact, threads: 1, share: false };
     let top = Top::new(options, Arc::new(ManualClock::new(0)));
     let count = |domain, rule, entries: &[Entry<'_>]| {
         let outcome = Outcome::Admitted(&[]);

@@ -85,12 +85,12 @@ impl Bench {
         });
     }
 
-    fn read(&self, step: Step, rule: Option<&str>) -> HistoryAnswer {
+    fn read(&self, step: StepLength, rule: Option<&str>) -> HistoryAnswer {
         self.history.read(self.second * SECOND + 30_000, step, rule.map(|rule| ("shop", rule)))
     }
 
     /// Returns what was within the limit in the last steps, oldest first.
-    fn last_within(&self, step: Step, rule: Option<&str>, steps: usize) -> Vec<Option<u32>> {
+    fn last_within(&self, step: StepLength, rule: Option<&str>, steps: usize) -> Vec<Option<u32>> {
         let within = self.read(step, rule).series.within_limit;
         within[within.len() - steps..].to_vec()
     }
@@ -107,7 +107,7 @@ fn a_second_has_what_was_counted_in_it() {
     bench.hit(1, [5, 6, 7, 8]);
     bench.sample_after(1);
     bench.sample_after(1);
-    let answer = bench.read(Step::Second, None);
+    let answer = bench.read(StepLength::Second, None);
     assert_eq!(answer.step_seconds, 1);
     assert_eq!((&*answer.from, &*answer.until), ("2023-11-14T22:09:03Z", "2023-11-14T22:14:03Z"));
     let series = &answer.series;
@@ -129,16 +129,16 @@ fn a_second_has_what_was_counted_in_it() {
         errors: 8,
     };
     assert_eq!(rules, [wanted]);
-    let rule = bench.read(Step::Second, Some("b"));
+    let rule = bench.read(StepLength::Second, Some("b"));
     assert_eq!((rule.rules, rule.series.p50_ms.as_ref()), (None, None));
     assert_eq!(rule.series.over_limit[297..], [Some(0), Some(6), Some(0)]);
 
     // Ten seconds are shown when they are over.
-    assert_eq!(bench.last_within(Step::TenSeconds, None, 1), [None]);
+    assert_eq!(bench.last_within(StepLength::TenSeconds, None, 1), [None]);
     bench.sample_after(7);
-    assert_eq!(bench.last_within(Step::TenSeconds, None, 1), [Some(2)]);
-    assert_eq!(bench.last_within(Step::TenSeconds, Some("b"), 1), [Some(5)]);
-    let answer = bench.read(Step::TenSeconds, None);
+    assert_eq!(bench.last_within(StepLength::TenSeconds, None, 1), [Some(2)]);
+    assert_eq!(bench.last_within(StepLength::TenSeconds, Some("b"), 1), [Some(5)]);
+    let answer = bench.read(StepLength::TenSeconds, None);
     assert_eq!((&*answer.from, &*answer.until), ("2023-11-14T21:14:10Z", "2023-11-14T22:14:10Z"));
     assert_eq!(answer.series.p50_ms.unwrap()[359], Some(1.5));
 }
@@ -148,7 +148,7 @@ fn in_the_global_shadow_mode_nothing_is_over() {
     let mut bench = Bench { is_shadow: true, ..Bench::five() };
     bench.hit(0, [1, 2, 3, 0]);
     bench.sample_after(1);
-    let rules = bench.read(Step::Second, None).rules.unwrap();
+    let rules = bench.read(StepLength::Second, None).rules.unwrap();
     assert_eq!((rules[0].over_limit, rules[0].would_be_over_limit), (0, 5));
 }
 
@@ -162,13 +162,13 @@ fn what_was_not_sampled_is_unknown() {
         bench.sample_after(after);
         let mut wanted = vec![None; nulls];
         wanted.push(Some(7));
-        assert_eq!(bench.last_within(Step::Second, None, nulls + 1), wanted);
+        assert_eq!(bench.last_within(StepLength::Second, None, nulls + 1), wanted);
     }
     // Nothing more is sampled.
     bench.second += 10;
-    assert_eq!(bench.last_within(Step::Second, None, 11)[..2], [Some(7), None]);
+    assert_eq!(bench.last_within(StepLength::Second, None, 11)[..2], [Some(7), None]);
     bench.second += 2 * 3_600;
-    let series = bench.read(Step::TenSeconds, None).series;
+    let series = bench.read(StepLength::TenSeconds, None).series;
     assert_eq!(series.within_limit, vec![None; 360]);
 }
 
@@ -180,15 +180,15 @@ fn a_clock_that_steps_back_hides_nothing_that_follows() {
         bench.sample_after(1);
     }
     bench.second -= 50;
-    assert_eq!(bench.last_within(Step::Second, None, 2), [Some(1); 2]);
+    assert_eq!(bench.last_within(StepLength::Second, None, 2), [Some(1); 2]);
     for _ in 0..20 {
         bench.all[WITHIN] += 10;
         bench.hit(0, [3, 0, 0, 0]);
         bench.sample_after(1);
     }
     // Seconds that the clock has shown twice.
-    assert_eq!(bench.last_within(Step::Second, None, 20), vec![Some(11); 20]);
-    assert_eq!(bench.last_within(Step::Second, Some("a"), 20), vec![Some(3); 20]);
+    assert_eq!(bench.last_within(StepLength::Second, None, 20), vec![Some(11); 20]);
+    assert_eq!(bench.last_within(StepLength::Second, Some("a"), 20), vec![Some(3); 20]);
 }
 
 /// What a sample added to each of the counts: for all, and for each active rule.
@@ -209,7 +209,7 @@ struct Model {
 
 impl Model {
     /// Returns the counts of the last complete steps.
-    fn series(&self, step: Step, rule: Option<usize>) -> Vec<Option<[u32; 4]>> {
+    fn series(&self, step: StepLength, rule: Option<usize>) -> Vec<Option<[u32; 4]>> {
         let (seconds, kept) = STEPS[step as usize];
         // The first sample of each step, and what it has in all.
         let mut steps: BTreeMap<u64, (usize, Counts)> = BTreeMap::new();
@@ -302,7 +302,7 @@ proptest! {
             added.second = bench.second - 1;
             model.samples.push(added);
         }
-        for step in [Step::Second, Step::TenSeconds] {
+        for step in [StepLength::Second, StepLength::TenSeconds] {
             let answer = bench.read(step, None);
             prop_assert_eq!(series(&answer.series), model.series(step, None));
             for (rule, name) in NAMES.iter().enumerate() {
@@ -343,7 +343,7 @@ proptest! {
             }
             bench.sample_after(1);
         }
-        let listed = bench.read(Step::Second, None).rules.unwrap();
+        let listed = bench.read(StepLength::Second, None).rules.unwrap();
         prop_assert!(listed.len() <= ring::SLOTS);
         let recent = |(first, then): &(u64, u64)| 300 * first + 900 * then;
         let mut sorted: Vec<u64> = rates.iter().map(recent).collect();
@@ -357,7 +357,7 @@ proptest! {
             if let Some(shown) = shown {
                 // Those that have just taken a slot have fewer.
                 prop_assert!(shown.within_limit <= rate.1 * 300);
-                let series = bench.last_within(Step::Second, Some(&name), 300);
+                let series = bench.last_within(StepLength::Second, Some(&name), 300);
                 prop_assert!(series.iter().flatten().all(|count| u64::from(*count) == rate.1));
             }
         }
@@ -375,10 +375,10 @@ fn rules_beyond_the_slots_and_with_long_names_have_no_series_and_cost_no_more() 
         bench.hit(29_000, [1_000, 0, 0, 0]);
         bench.sample_after(1);
     }
-    let listed = bench.read(Step::Second, None).rules.unwrap();
+    let listed = bench.read(StepLength::Second, None).rules.unwrap();
     let listed: Vec<&str> = listed.iter().map(|rule| &*rule.rule).collect();
     assert_eq!(listed, ["rule28999"]);
-    assert_eq!(bench.last_within(Step::Second, Some(&long), 1), [None]);
+    assert_eq!(bench.last_within(StepLength::Second, Some(&long), 1), [None]);
 }
 
 #[test]
@@ -389,8 +389,8 @@ fn rules_of_one_name_have_one_series() {
         bench.hit(1, [7, 0, 0, 0]);
         bench.hit(2, [10, 0, 0, 0]);
         bench.sample_after(1);
-        assert_eq!(bench.last_within(Step::Second, Some("a"), 1), [Some(11)], "{round}");
-        let rules = bench.read(Step::Second, None).rules.unwrap();
+        assert_eq!(bench.last_within(StepLength::Second, Some("a"), 1), [Some(11)], "{round}");
+        let rules = bench.read(StepLength::Second, None).rules.unwrap();
         assert_eq!(rules.len(), 2, "{rules:?}");
         // A reload with another order.
         bench.rules.swap(0, 2);

@@ -9,7 +9,7 @@ use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, Uri};
 
 use super::api::{Answer, Api, finish};
-use super::top::{self, Matched};
+use super::top::{self, MatchedHits};
 use crate::http::budget;
 use crate::http::operators::access::{Caller, OperatorChange};
 use crate::http::operators::control_changes::redacted;
@@ -103,7 +103,7 @@ pub(super) async fn write<S: Store + Operations>(
         if !options.dry_run {
             api.audit(caller, &by, "put control", &written.control);
         }
-        let Matched { rows: matched, hits: matched_hits, all: all_hits } =
+        let MatchedHits { rows: matched, hits: matched_hits, all: all_hits } =
             top::matched(api.sources.top.clone(), written.control.clone()).await?;
         let (rules, warnings) = (written.rules.clone(), written.warnings.clone());
         let change = api.change(written);

@@ -9,7 +9,7 @@ use super::api::{Answer, Api, to_json};
 use super::names;
 use crate::http::operators::debug::JSON;
 use crate::http::operators::error::ApiError;
-use crate::http::operators::history::Step;
+use crate::http::operators::history::StepLength;
 use crate::http::operators::query::{Query, invalid};
 use weir_limiter::rule_id;
 use weir_store::Store;
@@ -34,10 +34,10 @@ pub(super) async fn show<S: Store>(State(api): State<Arc<Api<S>>>, uri: Uri) -> 
     api.answer_text(JSON, json.await?)
 }
 
-fn step(query: &Query) -> Result<Step, ApiError> {
+fn step(query: &Query) -> Result<StepLength, ApiError> {
     match query.get("step") {
-        Some("1s") => Ok(Step::Second),
-        None | Some("10s") => Ok(Step::TenSeconds),
+        Some("1s") => Ok(StepLength::Second),
+        None | Some("10s") => Ok(StepLength::TenSeconds),
         Some(other) => Err(invalid("step", other, "write 1s or 10s")),
     }
 }

@@ -19,7 +19,7 @@ use crate::http::operators::change_log::ChangeLog;
 use crate::rule_sources::loader::Loader;
 use weir_common::clock::SystemClock;
 use weir_controls::{ActiveRules, ControlClock, Controls};
-use weir_limiter::{Limiter, Options};
+use weir_limiter::{Limiter, LimiterOptions};
 use weir_store::memory::MemoryStore;
 use weir_top::Top;
 
@@ -27,15 +27,18 @@ fn router() -> Router {
     let clock = Arc::new(SystemClock::new());
     let control_clock = ControlClock::new(clock.clone());
     let rules = Arc::new(ActiveRules::new(control_clock.clone(), u64::MAX));
-    let controls = Controls::new(rules.clone(), weir_controls::Options::default(), || ());
+    let controls = Controls::new(rules.clone(), weir_controls::ControlsOptions::default(), || ());
     let health = Arc::new(Health::new(false, false));
-    let options = weir_rules::Options::default();
-    let top = weir_top::Options { entries: 100, redact: Vec::new(), threads: 1, share: false };
+    let options = weir_rules::RuleOptions::default();
+    let top = weir_top::TopOptions { entries: 100, redact: Vec::new(), threads: 1, share: false };
     let sources = Arc::new(Sources {
         replica: String::new(),
         grpc_port: None,
         top: Arc::new(Top::new(top, clock.clone())),
-        limiter: Arc::new(Limiter::new(MemoryStore::new(clock.clone(), 100), Options::default())),
+        limiter: Arc::new(Limiter::new(
+            MemoryStore::new(clock.clone(), 100),
+            LimiterOptions::default(),
+        )),
         loader: Arc::new(Loader::new(rules.clone(), options, health.clone())),
         rules,
         controls: Arc::new(controls),

@@ -90,7 +90,7 @@ fn not_shared(error: &NotShared) -> ApiError {
 }
 
 /// The hits of the last hour that a control matches.
-pub(super) struct Matched {
+pub(super) struct MatchedHits {
     /// The keys with the most.
     pub rows: Vec<TopRow>,
     /// The hits of all of its keys that are counted, at least.
@@ -99,7 +99,7 @@ pub(super) struct Matched {
     pub all: u64,
 }
 
-pub(super) async fn matched(top: Arc<Top>, control: Control) -> Result<Matched, ApiError> {
+pub(super) async fn matched(top: Arc<Top>, control: Control) -> Result<MatchedHits, ApiError> {
     // In the background: many keys take a while to sort.
     let list = run_for_client(move || {
         let filter: &weir_top::Filter<'_> = &|domain, entries| control.matches(domain, entries);
@@ -108,7 +108,7 @@ pub(super) async fn matched(top: Arc<Top>, control: Control) -> Result<Matched, 
             top.list(&weir_top::Query { filter, window, ..weir_top::Query::new(By::Hits) });
         let hits = list.rows.iter().map(|row| row.count - row.error).sum();
         list.rows.truncate(MATCHED_ROWS);
-        Matched { rows: list.rows, hits, all: list.total }
+        MatchedHits { rows: list.rows, hits, all: list.total }
     });
     list.await.map_err(|_| ApiError::internal())
 }

@@ -17,7 +17,7 @@ use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descripto
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::rls::grpc::calls::SHOULD_RATE_LIMIT;
 use crate::rls::grpc::{Grpc, ReadScheduler};
-use crate::rls::service::{Options, RateLimit};
+use crate::rls::service::{RateLimit, ResponseOptions};
 use crate::trace::Ends;
 use weir_common::clock::SystemClock;
 use weir_controls::ActiveRules;
@@ -56,10 +56,11 @@ async fn connect_to(store: impl Store) -> Client {
 fn serve(store: impl Store, timeout: Duration) -> (DuplexStream, Instant, watch::Sender<bool>) {
     let text = "{domain: d, descriptors: [{key: a, rate_limit: {rate: 9/s}}]}".into();
     let file = RuleFile { name: "test.yaml".into(), text };
-    let (rules, problems) = RuleSet::compile(&[file], &weir_rules::Options::default(), None);
+    let (rules, problems) = RuleSet::compile(&[file], &weir_rules::RuleOptions::default(), None);
     assert_eq!(problems, []);
     let limiter = Arc::new(Limiter::new(store, Default::default()));
-    let service = RateLimit::new(limiter, Arc::new(ActiveRules::of(rules)), Options::default());
+    let service =
+        RateLimit::new(limiter, Arc::new(ActiveRules::of(rules)), ResponseOptions::default());
     let limits = Limits {
         max_message: 1 << 20,
         max_streams: STREAMS,

@@ -4,7 +4,7 @@ use futures_util::FutureExt;
 
 use super::messages::{MAX_ENTRIES, MAX_ID_BYTES};
 use super::*;
-use crate::rls::service::{Options, Permissions, Protocol};
+use crate::rls::service::{Permissions, Protocol, ResponseOptions};
 use pb::reserve_response::Code;
 use pb::settle_response::Result as Settled;
 use weir_common::clock::ManualClock;
@@ -70,11 +70,13 @@ impl Bench {
     fn with(permissions: Permissions) -> Bench {
         let clock = Arc::new(ManualClock::new(1_700_006_400 * SECOND));
         let store = Fake::new(MemoryStore::new(clock, 1_000));
-        let limiter = Arc::new(Limiter::new(store.clone(), weir_limiter::Options::default()));
+        let limiter =
+            Arc::new(Limiter::new(store.clone(), weir_limiter::LimiterOptions::default()));
         let file = RuleFile { name: "test.yaml".into(), text: RULES.into() };
-        let (rules, problems) = RuleSet::compile(&[file], &weir_rules::Options::default(), None);
+        let (rules, problems) =
+            RuleSet::compile(&[file], &weir_rules::RuleOptions::default(), None);
         assert_eq!(problems, []);
-        let options = Options { permissions, ..Options::default() };
+        let options = ResponseOptions { permissions, ..ResponseOptions::default() };
         let active = Arc::new(ActiveRules::of(rules));
         let service = RateLimit::new(limiter, active.clone(), options);
         Bench { service, store, active }

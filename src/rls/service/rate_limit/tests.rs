@@ -20,7 +20,7 @@ async fn requests_wait_for_the_first_rules_within_their_timeout() {
     let health = Arc::new(Health::new(true, false));
     let store = MemoryStore::new(SystemClock::new(), 1_000);
     let limiter = Arc::new(Limiter::new(store, Default::default()));
-    let service = RateLimit::new(limiter, Rules::default(), Options::default());
+    let service = RateLimit::new(limiter, Rules::default(), ResponseOptions::default());
     let waits = async |service: &RateLimit<_>, timeout| {
         let started = Instant::now();
         (service.first_rules(timeout).await, started.elapsed())

@@ -12,7 +12,7 @@ const MAX_LISTED_ERRORS: usize = 100;
 const MAX_NAME_BYTES: usize = 100;
 
 /// A line and a column, both counted from 1.
-pub type Place = (usize, usize);
+pub type LineColumn = (usize, usize);
 
 /// What a file sets, and its errors. No error quotes the file, whose values may be secrets.
 #[derive(Default)]
@@ -20,7 +20,7 @@ pub struct Entries {
     pub file: String,
     pub values: Vec<(String, Value)>,
     /// Where each setting was set first.
-    pub first: HashMap<&'static str, Place>,
+    pub first: HashMap<&'static str, LineColumn>,
     pub errors: Vec<SettingError>,
     pub omitted: usize,
 }
@@ -30,8 +30,8 @@ impl Entries {
     pub fn set(
         &mut self,
         name: &str,
-        key: impl FnOnce() -> Place,
-        place: impl FnOnce() -> Place,
+        key: impl FnOnce() -> LineColumn,
+        place: impl FnOnce() -> LineColumn,
         kind: ValueKind,
     ) {
         let Some(setting) = table::find(name) else {
@@ -45,14 +45,19 @@ impl Entries {
         self.values.push((setting.name.to_owned(), value));
     }
 
-    pub fn repeated(&mut self, name: &str, key: impl FnOnce() -> Place, (line, column): Place) {
+    pub fn repeated(
+        &mut self,
+        name: &str,
+        key: impl FnOnce() -> LineColumn,
+        (line, column): LineColumn,
+    ) {
         let message = || format!("{:?} is there twice, first at {line}:{column}", shown(name));
         self.report(key, |origin| SettingError::new(origin, message(), "remove one of them"));
     }
 
     pub fn invalid(
         &mut self,
-        place: impl FnOnce() -> Place,
+        place: impl FnOnce() -> LineColumn,
         message: impl Into<String>,
         help: &str,
     ) {
@@ -63,7 +68,7 @@ impl Entries {
     /// a line, and it may suggest a name.
     fn report(
         &mut self,
-        place: impl FnOnce() -> Place,
+        place: impl FnOnce() -> LineColumn,
         error: impl FnOnce(String) -> SettingError,
     ) {
         if self.errors.len() < MAX_LISTED_ERRORS {
@@ -73,7 +78,7 @@ impl Entries {
         }
     }
 
-    fn origin(&self, (line, column): Place) -> String {
+    fn origin(&self, (line, column): LineColumn) -> String {
         format!("{}:{line}:{column}", self.file)
     }
 }

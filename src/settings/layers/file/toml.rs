@@ -5,7 +5,7 @@ use std::ops::Range;
 use config::{Value, ValueKind};
 use toml::de::{DeTable, DeValue};
 
-use super::entries::{Entries, Place, number_or_text, shown};
+use super::entries::{Entries, LineColumn, number_or_text, shown};
 use crate::settings::group::below;
 use crate::settings::table;
 
@@ -80,7 +80,7 @@ impl<'t> Places<'t> {
         Places { text, lines: std::iter::once(0).chain(breaks).collect() }
     }
 
-    fn of(&self, span: &Range<usize>) -> Place {
+    fn of(&self, span: &Range<usize>) -> LineColumn {
         let line = self.lines.partition_point(|start| *start <= span.start);
         let start = self.lines.get(line.saturating_sub(1)).copied().unwrap_or_default();
         let before = self.text.get(start..span.start).unwrap_or_default();

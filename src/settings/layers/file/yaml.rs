@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use config::{Value, ValueKind};
 
-use super::entries::{Entries, Place, number_or_text};
+use super::entries::{Entries, LineColumn, number_or_text};
 use crate::settings::group::below;
 use weir_rules::Position;
 use weir_rules::tree::{Content, Node, Value as Scalar};
@@ -42,13 +42,13 @@ pub(super) fn read(text: &str, entries: &mut Entries) {
     }
 }
 
-fn place(position: Position) -> Place {
+fn place(position: Position) -> LineColumn {
     let at = |number: Option<u32>| number.unwrap_or(1) as usize;
     (at(position.line()), at(position.column()))
 }
 
 fn group(prefix: &str, map: &[(Node<'_>, Node<'_>)], depth: usize, entries: &mut Entries) {
-    let mut seen: HashMap<&str, Place> = HashMap::new();
+    let mut seen: HashMap<&str, LineColumn> = HashMap::new();
     for (key, value) in map {
         let at = place(key.position);
         let Some(text) = key.text() else {

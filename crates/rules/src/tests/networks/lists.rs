@@ -8,7 +8,7 @@ use std::path::Path;
 use super::super::{file, find};
 use super::{counted, listed, load, problems, text};
 use crate::source::{MAX_FILE_BYTES, Selection};
-use crate::{Lists, Loaded, Options, Problems, compare};
+use crate::{Lists, Loaded, Problems, RuleOptions, compare};
 
 #[test]
 fn a_list_has_values_and_networks() {
@@ -61,7 +61,7 @@ fn errors_of_lists_have_their_place() {
     assert!(loaded.lists.iter().map(|it| &it.path).eq([&list]), "{:?}", loaded.lists);
     fs::remove_file(&list).unwrap();
     let again = |selection: Selection| {
-        let loaded = Loaded::read(&selection, &Options::default(), None);
+        let loaded = Loaded::read(&selection, &RuleOptions::default(), None);
         problems(dir.path(), &loaded).join("\n")
     };
     let selection = Selection::of(dir.path());
@@ -132,7 +132,7 @@ fn what_comes_over_xds_names_lists_in_one_directory() {
     fs::write(dir.path().join("blocked.txt"), "10.0.0.0/8\n").unwrap();
     let errors = |name: &str, directory: Option<&Path>| {
         let lists = Lists::InDirectory(directory.map(Into::into));
-        let options = Options { lists, ..Options::default() };
+        let options = RuleOptions { lists, ..RuleOptions::default() };
         let rules = file("r", &text(&format!("- {{ key: ip, values_file: {name}, L }}\n")));
         let loaded = Loaded::compile(vec![rules], Problems::new(100), &options, None);
         problems(Path::new("nowhere"), &loaded).join("\n")
@@ -198,7 +198,7 @@ fn merged_files_are_compared_once() {
         ("c.yaml", &text("- { key: user, L }\n")),
         ("a.txt", "11.0.0.0/8\n192.0.2.0/24\n"),
     ]);
-    let options = Options { merge_domains: true, ..Options::default() };
+    let options = RuleOptions { merge_domains: true, ..RuleOptions::default() };
     let loaded = Loaded::read(&Selection::of(dir.path()), &options, None);
     let shown = problems(dir.path(), &loaded);
     let places = [

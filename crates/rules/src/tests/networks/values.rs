@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::{counted, load, rules, text};
 use crate::tests::{compile, find, good};
-use crate::{Options, Overlay, RuleSet, compare};
+use crate::{Overlay, RuleOptions, RuleSet, compare};
 
 /// The problems of descriptors, each with its help.
 fn problems(descriptors: &str) -> Vec<String> {
@@ -216,7 +216,7 @@ fn invalid_values_are_rejected_with_a_fix() {
 #[test]
 fn a_wildcard_before_others_is_a_warning_about_the_item() {
     let lint = |descriptors: &str| {
-        let options = Options { lint: true, ..Options::default() };
+        let options = RuleOptions { lint: true, ..RuleOptions::default() };
         let file = crate::tests::file("r.yaml", &text(descriptors));
         let problems = RuleSet::compile(&[file], &options, None).1;
         problems.iter().map(|problem| problem.message.clone()).collect::<Vec<_>>()
@@ -295,8 +295,8 @@ fn patches_match_values_by_their_text_or_by_the_key() {
             "patches:\n- match: {{ domain: d, entries: [{entry}] }}\n  set: {{ name: x }}\n"
         );
         let files = vec![crate::tests::file("o.overlay.yaml", &patch)];
-        let overlay = Overlay::new(files, Vec::new(), &Options::default()).unwrap();
-        let options = Options { overlay: Some(overlay), ..Options::default() };
+        let overlay = Overlay::new(files, Vec::new(), &RuleOptions::default()).unwrap();
+        let options = RuleOptions { overlay: Some(overlay), ..RuleOptions::default() };
         let set = RuleSet::compile(&[crate::tests::file("r.yaml", &rules)], &options, None).0;
         let named: Vec<&str> = set.rules().map(|rule| rule.limit_name(0)).collect();
         assert_eq!(named, names, "{entry}");

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::{limits, patched};
-use crate::{Loaded, Options, Problems, Rule};
+use crate::{Loaded, Problems, Rule, RuleOptions};
 
 /// Keys of a limit, `null` to remove one.
 type Keys = BTreeMap<&'static str, &'static str>;
@@ -78,7 +78,7 @@ fn text(charge: &str, keys: &Keys) -> String {
 /// The limit of a rule; none if it is invalid.
 fn read(charge: &str, keys: &Keys) -> Option<Vec<String>> {
     let files = vec![super::file("rules.yaml", &text(charge, keys))];
-    let loaded = Loaded::compile(files, Problems::new(100), &Options::default(), None);
+    let loaded = Loaded::compile(files, Problems::new(100), &RuleOptions::default(), None);
     loaded.is_good().then(|| limits(&loaded.rules))
 }
 

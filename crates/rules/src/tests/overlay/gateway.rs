@@ -5,7 +5,7 @@ use prost::Message;
 use super::{limits, overlay};
 use crate::proto::{RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit};
 use crate::xds::Resource;
-use crate::{Loaded, Options, OverlayReport, Problems, RuleSet};
+use crate::{Loaded, OverlayReport, Problems, RuleOptions, RuleSet};
 
 /// The overlay of the documentation.
 const PATCHES: &str = "
@@ -42,7 +42,7 @@ fn load(rules: &[(&str, &[(&str, &str)])], patches: &str) -> (RuleSet, OverlayRe
         Resource::decode(config.encode_to_vec().into(), "").unwrap()
     };
     let resources = rules.iter().map(resource).collect();
-    let options = Options { overlay: Some(overlay(&[patches])), ..Options::default() };
+    let options = RuleOptions { overlay: Some(overlay(&[patches])), ..RuleOptions::default() };
     let loaded = Loaded::compile(resources, Problems::new(100), &options, None);
     assert!(loaded.problems.is_empty(), "{:?}", loaded.problems);
     (loaded.rules, loaded.overlay)

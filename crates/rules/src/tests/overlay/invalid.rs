@@ -2,11 +2,11 @@
 
 use crate::model::key::Key;
 use crate::tests::file;
-use crate::{Options, Overlay, OverlayError};
+use crate::{Overlay, OverlayError, RuleOptions};
 
 fn rejected(text: &str) -> OverlayError {
     let files = vec![file("o.yaml", text)];
-    let overlay = Overlay::new(files, Vec::new(), &Options::default());
+    let overlay = Overlay::new(files, Vec::new(), &RuleOptions::default());
     overlay.err().unwrap_or_else(|| panic!("valid: {text}"))
 }
 
@@ -154,7 +154,7 @@ fn every_error_of_every_file_is_reported_and_none_is_used() {
         file("b.yaml", "patches: [{ match: {}, set: { burst: 1 } }]"),
         file("c.yaml", "patches: ["),
     ];
-    let error = Overlay::new(files, Vec::new(), &Options::default()).unwrap_err();
+    let error = Overlay::new(files, Vec::new(), &RuleOptions::default()).unwrap_err();
     let reported: Vec<_> = error.problems.iter().map(|problem| problem.file.as_str()).collect();
     assert_eq!(reported, ["a.yaml", "a.yaml", "c.yaml"]);
     assert_eq!(
@@ -184,7 +184,8 @@ fn a_null_removes_whatever_the_type_of_the_key() {
         let fixed: Vec<&str> = fixed.split(' ').collect();
         if !fixed.contains(&key) {
             let text = format!("patches: [{{ match: {{}}, set: {{ {key}: null }} }}]");
-            let overlay = Overlay::new(vec![file("o.yaml", &text)], vec![], &Options::default());
+            let overlay =
+                Overlay::new(vec![file("o.yaml", &text)], vec![], &RuleOptions::default());
             assert_eq!(overlay.unwrap().patches, 1, "{key}");
         }
     }
@@ -198,7 +199,7 @@ fn the_numbers_of_patches_and_entries_are_limited() {
     };
     assert_eq!(reported(&entries(101)), ["1:31: error: 101 items in `entries`"]);
     let files = vec![file("o.yaml", &entries(100))];
-    assert!(Overlay::new(files, Vec::new(), &Options::default()).is_ok());
+    assert!(Overlay::new(files, Vec::new(), &RuleOptions::default()).is_ok());
     let many = "- { match: {}, set: { burst: 1 } }\n".repeat(10_001);
     let problems = reported(&format!("patches:\n{many}"));
     assert_eq!(problems, ["10002:3: error: there are more than 10000 patches"]);

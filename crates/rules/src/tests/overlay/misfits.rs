@@ -1,7 +1,7 @@
 //! Patches that do not fit a rule: the rule loads without them.
 
 use super::{RULES, file, fitted, limits, load, overlay, patched};
-use crate::{Loaded, Options, OverlayReport, Problems};
+use crate::{Loaded, OverlayReport, Problems, RuleOptions};
 
 /// The problems, each as place and message.
 fn lines(report: &OverlayReport) -> Vec<String> {
@@ -237,7 +237,7 @@ fn problems_are_limited_in_number() {
         (0..300).map(|_| "- { match: {}, set: { burst: 1 } }\n".to_owned()).collect();
     let overlay = overlay(&[&format!("patches:\n{patches}")]);
     let patched = Some(overlay.clone());
-    let options = Options { max_problems: 10, overlay: patched, ..Options::default() };
+    let options = RuleOptions { max_problems: 10, overlay: patched, ..RuleOptions::default() };
     let files = vec![file("rules.yaml", RULES)];
     let loaded = Loaded::compile(files, Problems::new(10), &options, None);
     let report = loaded.overlay;
@@ -264,7 +264,8 @@ fn a_reserve_that_does_not_fit_a_rule_is_skipped() {
         assert!(set.rules().all(|rule| rule.reserve.is_none()));
     }
     let patches = "patches:\n- match: { domain: d }\n  set: { reserve: { id: x, estimate: 0 } }\n";
-    let error = crate::Overlay::new(vec![file("o.yaml", patches)], Vec::new(), &Options::default());
+    let error =
+        crate::Overlay::new(vec![file("o.yaml", patches)], Vec::new(), &RuleOptions::default());
     let problems = error.unwrap_err().problems;
     assert_eq!(problems[0].to_string(), "o.yaml:3:38: error: config error, `estimate` is 0");
 }

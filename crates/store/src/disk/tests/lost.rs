@@ -13,7 +13,7 @@ fn damaged_files(store: &Disk) -> u64 {
 }
 
 /// Opens a store that writes all the time, and snapshots only if files are lost.
-fn syncing(home: &Home, options: Options) -> Disk {
+fn syncing(home: &Home, options: DiskOptions) -> Disk {
     let schedule = Schedule { sync: SOON, compact: NEVER, min_obsolete_bytes: 1 << 20 };
     let store = wait_for("the directory is unlocked", || {
         match open_with(home.clock.clone(), options.clone(), schedule) {
@@ -151,7 +151,7 @@ async fn a_directory_that_another_process_uses_is_left_to_it() {
     let (home, plan) = (Home::new(), plan(9, Unit::Year));
     let other = home.directory.path().join("other");
     let first = syncing(&home, home.options(SOON));
-    let second = syncing(&home, Options { path: other.clone(), ..home.options(SOON) });
+    let second = syncing(&home, DiskOptions { path: other.clone(), ..home.options(SOON) });
     exchange(&home.path(), &other);
     for (store, hits) in [(&first, 1), (&second, 2)] {
         take(store, "d", "a", &plan, hits).await;
@@ -166,7 +166,7 @@ async fn a_directory_that_another_process_uses_is_left_to_it() {
     }
     drop((first, second));
     assert_eq!(used(&home.open(), "d", "a", &plan).await, 1);
-    let second = syncing(&home, Options { path: other, ..home.options(SOON) });
+    let second = syncing(&home, DiskOptions { path: other, ..home.options(SOON) });
     assert_eq!(used(&second, "d", "a", &plan).await, 2);
 }
 

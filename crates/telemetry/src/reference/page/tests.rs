@@ -45,7 +45,7 @@ fn lines(page: &ReferencePage) -> Vec<String> {
 
 #[test]
 fn the_default_names_are_those_of_the_reference() {
-    let page = ReferencePage::with_builtin(Options::default(), false);
+    let page = ReferencePage::with_builtin(ReferenceOptions::default(), false);
     let mut lines = lines(&page);
     lines.retain(|line| !line.contains("le=\"0.05\"") && !line.contains("le=\"0.25\""));
     let time = "ratelimit_service_response_time_seconds";
@@ -101,7 +101,7 @@ fn counters_of_the_service_start_at_zero_and_those_of_rules_with_their_first_hit
         }
     };
     let mut writer = PrometheusWriter::new(TextFormat::Prometheus);
-    ReferencePage::with_builtin(Options::default(), false).write(collect, &mut writer);
+    ReferencePage::with_builtin(ReferenceOptions::default(), false).write(collect, &mut writer);
     let text = writer.finish();
     let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
     let errors = "ratelimit_service_should_rate_limit_error{err_type=\"redis_error\"} 0";
@@ -110,7 +110,7 @@ fn counters_of_the_service_start_at_zero_and_those_of_rules_with_their_first_hit
 
 #[test]
 fn denials_by_the_local_cache_count_twice_below_the_first_level() {
-    let options = Options { local_cache: true, ..Options::default() };
+    let options = ReferenceOptions { local_cache: true, ..ReferenceOptions::default() };
     let lines = lines(&ReferencePage::with_builtin(options, false));
     let over = "ratelimit_service_rate_limit_over_limit\
                 {domain=\"shop\",key1=\"user_a\",key2=\"path_/x\"} 3";
@@ -120,7 +120,7 @@ fn denials_by_the_local_cache_count_twice_below_the_first_level() {
 #[test]
 fn tags_are_labels_of_the_default_names() {
     let tags = Tags::new(&["env:pro.d"]);
-    let page = ReferencePage::with_builtin(Options { tags, local_cache: false }, false);
+    let page = ReferencePage::with_builtin(ReferenceOptions { tags, local_cache: false }, false);
     let hits = "ratelimit_service_rate_limit_total_hits\
                 {domain=\"shop\",env=\"pro.d\",key1=\"user_a\"} 3";
     assert!(lines(&page).iter().any(|line| line == hits));
@@ -141,14 +141,14 @@ fn a_mapping_file_sees_tags_in_names() {
 ";
     let (mapper, _) = mapper::read(mapping).unwrap();
     let tags = Tags::new(&["env:pro.d"]);
-    let page = ReferencePage::new(Options { tags, local_cache: false }, mapper);
+    let page = ReferencePage::new(ReferenceOptions { tags, local_cache: false }, mapper);
     assert_eq!(lines(&page), ["# TYPE all counter", "all{env=\"pro_d\"} 280"]);
 }
 
 #[test]
 fn timers_without_buckets_are_summaries_in_milliseconds() {
     let (mapper, _) = mapper::read("mappings: [{match: a, name: a}]").unwrap();
-    let page = ReferencePage::new(Options::default(), mapper);
+    let page = ReferencePage::new(ReferenceOptions::default(), mapper);
     let lines = lines(&page);
     let name = "ratelimit_server_ShouldRateLimit_response_time";
     let start = lines.iter().position(|line| *line == format!("# TYPE {name} summary")).unwrap();
@@ -167,13 +167,13 @@ fn a_family_keeps_its_first_type_and_own_families_are_never_repeated() {
 - {match: ., match_type: regex, action: drop, name: dropped}
 ";
     let (mapper, _) = mapper::read(mapping).unwrap();
-    let page = ReferencePage::new(Options::default(), mapper);
+    let page = ReferencePage::new(ReferenceOptions::default(), mapper);
     assert_eq!(lines(&page), ["# TYPE same counter", "same 14"]);
 }
 
 #[test]
 fn names_are_mapped_once() {
-    let page = ReferencePage::with_builtin(Options::default(), false);
+    let page = ReferencePage::with_builtin(ReferenceOptions::default(), false);
     let first = lines(&page);
     let address = |page: &ReferencePage| {
         let name = "ratelimit_server.ShouldRateLimit.total_requests";

@@ -9,7 +9,7 @@ pub(super) mod id;
 
 use std::collections::{BTreeMap, HashMap};
 
-use self::id::Place;
+use self::id::ItemPlace;
 use super::actions::{Values, descriptors, written_entry};
 use super::charges::expects_match;
 use super::compare::ends;
@@ -44,7 +44,7 @@ impl<'n, 'a> Reservations<'n, 'a> {
     /// Checks the items that were added, which are used at this place.
     pub fn check(
         &mut self,
-        place: &Place<'_, 'n, 'a>,
+        place: &ItemPlace<'_, 'n, 'a>,
         config: &EnvoyConfig<'n, 'a>,
         findings: &mut Findings,
     ) {

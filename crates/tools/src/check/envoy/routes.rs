@@ -12,7 +12,7 @@ use super::filter::{EnvoyConfig, Filter, Sent, stage};
 use super::findings::Findings;
 use super::nodes::{get, has_type, is_true, list, text};
 use super::reservations::Reservations;
-use super::reservations::id::Place;
+use super::reservations::id::ItemPlace;
 use weir_rules::Position;
 use weir_rules::tree::{Content, Node};
 
@@ -110,7 +110,7 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
                     self.charged.clear();
                     used.configs = configs;
                     (0..self.filters.len()).for_each(|index| self.route(index, &used, sent));
-                    let place = Place { manager, route, configs: &used.configs };
+                    let place = ItemPlace { manager, route, configs: &used.configs };
                     self.reservations.check(&place, self.config, self.findings);
                 }
             }

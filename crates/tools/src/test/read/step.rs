@@ -175,7 +175,7 @@ fn budget(reader: &mut Reader<'_>, budgets: &[(&str, &Node<'_>)]) -> Option<(Str
 
 fn descriptors(reader: &mut Reader<'_>, list: &Node<'_>) -> Vec<DescriptorSpec> {
     let items = reader.list(list, "descriptors", "descriptors, such as ['path=/a']");
-    let max = weir_limiter::Options::default().max_descriptors;
+    let max = weir_limiter::LimiterOptions::default().max_descriptors;
     if items.len() > max {
         let message = format_args!("{} descriptors in one request", items.len());
         let help = format!("write up to {max}: the service refuses more");

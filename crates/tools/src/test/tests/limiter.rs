@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::{RULES, run_steps};
 use weir_common::clock::ManualClock;
 use weir_limit::{Micros, SECOND};
-use weir_limiter::{Descriptor, Holds, Limiter, Options, Request, RequestDecision};
+use weir_limiter::{Descriptor, Holds, Limiter, LimiterOptions, Request, RequestDecision};
 use weir_rules::RuleSet;
 use weir_rules::source::RuleFile;
 use weir_store::memory::MemoryStore;
@@ -72,10 +72,10 @@ fn statuses(decision: &RequestDecision<'_>) -> String {
 /// Sends the requests to a limiter, and writes them as steps that expect its responses.
 fn steps(all: &[Sent]) -> Vec<String> {
     let file = RuleFile { name: "d.yaml".into(), text: RULES.into() };
-    let (rules, problems) = RuleSet::compile(&[file], &weir_rules::Options::default(), None);
+    let (rules, problems) = RuleSet::compile(&[file], &weir_rules::RuleOptions::default(), None);
     assert_eq!(problems, []);
     let clock = Arc::new(ManualClock::new(START));
-    let limiter = Limiter::new(MemoryStore::new(clock.clone(), 10_000), Options::default());
+    let limiter = Limiter::new(MemoryStore::new(clock.clone(), 10_000), LimiterOptions::default());
     let mut steps = Vec::new();
     for sent in all {
         clock.advance(sent.wait_ms * 1_000);

@@ -14,7 +14,7 @@ use crate::http::operators::history::recorder::record;
 use crate::rule_sources::loader::Loader;
 use weir_common::clock::ManualClock;
 use weir_common::metrics::HistogramSnapshot;
-use weir_controls::{ActiveRules, ControlClock, Controls, Draft, Options, PutOptions};
+use weir_controls::{ActiveRules, ControlClock, Controls, ControlsOptions, Draft, PutOptions};
 use weir_limit::SECOND;
 use weir_limiter::{Descriptor, Holds, Limiter, Request};
 use weir_rules::RuleSet;
@@ -65,7 +65,7 @@ fn bench() -> Bench {
         inner: MemoryStore::new(clock.clone(), 1_000),
         is_connected: AtomicBool::new(true),
     };
-    let top = weir_top::Options {
+    let top = weir_top::TopOptions {
         entries: 100,
         redact: vec!["token".to_owned()],
         threads: 1,
@@ -73,14 +73,15 @@ fn bench() -> Bench {
     };
     let top = Arc::new(Top::new(top, clock.clone()));
     let redaction = top.redaction().clone();
-    let limiter = Limiter::new(store, weir_limiter::Options::default()).with_top(Some(top.clone()));
+    let limiter =
+        Limiter::new(store, weir_limiter::LimiterOptions::default()).with_top(Some(top.clone()));
     let limiter = limiter.with_redaction(redaction);
     let clock = ControlClock::new(clock);
     let log = Arc::new(ChangeLog::new(clock.clone()));
     let rules = Arc::new(ActiveRules::new(clock, u64::MAX));
-    let controls = Arc::new(Controls::new(rules.clone(), Options::default(), || ()));
+    let controls = Arc::new(Controls::new(rules.clone(), ControlsOptions::default(), || ()));
     let health = Arc::new(Health::new(false, false));
-    let options = weir_rules::Options::default();
+    let options = weir_rules::RuleOptions::default();
     let loader = Arc::new(Loader::new(rules.clone(), options, health.clone()));
     loader.load(file(RULES), Vec::new()).unwrap();
     let (limiter, started) = (Arc::new(limiter), std::time::Instant::now());
@@ -274,7 +275,8 @@ fn the_rules_with_the_most_hits_of_late_come_first() {
     for rule in 0..60 {
         text += &format!("  - {{key: k{rule}, rate_limit: {{unit: day, requests_per_unit: 1}}}}\n");
     }
-    let (rules, problems) = RuleSet::compile(&file(&text), &weir_rules::Options::default(), None);
+    let (rules, problems) =
+        RuleSet::compile(&file(&text), &weir_rules::RuleOptions::default(), None);
     assert_eq!(problems, []);
     let rules = Arc::new(rules);
     let hit = |rule: usize, hits: u64| {

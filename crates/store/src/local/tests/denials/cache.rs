@@ -1,7 +1,7 @@
 //! The bounds of the denials that are known.
 
 use super::*;
-use crate::local::denials::Denials;
+use crate::local::denials::KnownDenials;
 use crate::local::table::LocalTable;
 
 #[tokio::test]
@@ -30,5 +30,5 @@ fn the_slots_are_a_power_of_two() {
 
 #[test]
 fn denials_are_small() {
-    assert!(Denials::set_bytes() <= 8 * 104, "{}", Denials::set_bytes());
+    assert!(KnownDenials::set_bytes() <= 8 * 104, "{}", KnownDenials::set_bytes());
 }

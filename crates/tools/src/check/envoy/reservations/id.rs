@@ -10,7 +10,7 @@ const MUTATION_TYPE: &str = "filters.http.header_mutation.v3.HeaderMutation";
 const REQUEST_ID: &str = "x-request-id";
 
 /// Where items are used.
-pub(crate) struct Place<'p, 'n, 'a> {
+pub(crate) struct ItemPlace<'p, 'n, 'a> {
     pub manager: &'n Node<'a>,
     pub route: &'n Node<'a>,
     /// The `typed_per_filter_config` of the route, the most specific first.
@@ -21,7 +21,7 @@ pub(crate) struct Place<'p, 'n, 'a> {
 pub(super) fn check(
     id: &str,
     item: &Node<'_>,
-    place: &Place<'_, '_, '_>,
+    place: &ItemPlace<'_, '_, '_>,
     config: &EnvoyConfig<'_, '_>,
     findings: &mut Findings,
 ) {
@@ -81,7 +81,7 @@ fn help(header: &str) -> String {
 /// Whether Envoy overwrites a header with an id of its own before the rate-limit filter reads it.
 fn is_chosen_by_envoy(
     name: &str,
-    place: &Place<'_, '_, '_>,
+    place: &ItemPlace<'_, '_, '_>,
     config: &EnvoyConfig<'_, '_>,
     findings: &mut Findings,
 ) -> bool {
