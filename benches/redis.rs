@@ -21,7 +21,7 @@ use weir_limit::{
     Algorithm, Calendar, FixedWindow, Gcra, Limit, Op, Plan, SECOND, SlidingLog, SlidingWindow,
     Unit,
 };
-use weir_redis::{Access, ClockSource, Endpoint, Login, RedisOptions, RedisStore, Topology};
+use weir_redis::{ClockSource, Endpoint, Login, RedisAccess, RedisOptions, RedisStore, Topology};
 use weir_store::{Answers, Batch, Charge, Key, Role, Store};
 
 /// Returns the CPU time of the main thread of a process, in nanoseconds.
@@ -126,7 +126,7 @@ fn plans() -> Vec<(&'static str, Arc<Plan>)> {
 
 fn store(topology: Topology) -> RedisStore {
     let timeout = Duration::from_secs(5);
-    let access = Access { login: Login::default(), tls: None, db: 0, timeout };
+    let access = RedisAccess { login: Login::default(), tls: None, db: 0, timeout };
     RedisStore::new(RedisOptions {
         topology,
         sentinel_access: access.clone(),

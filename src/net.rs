@@ -6,12 +6,12 @@
 //! | `accept` | accepts connections, opens them, and hands them to the threads that serve them |
 //! | `connections` | the open connections of a listener, and which one is evicted for a newcomer |
 //! | `stream` | a connection, plain or with TLS, and the deadline of writing |
-//! | `budget` | the memory that clients may use |
+//! | `client_memory` | the memory that clients may use |
 //! | `tls` | certificates, their replacement, handshakes |
 //! | `token_file` | files with the tokens and passwords that clients send |
 
 mod accept;
-mod budget;
+mod client_memory;
 mod connections;
 mod listen;
 mod stream;
@@ -19,7 +19,7 @@ pub(crate) mod tls;
 pub(crate) mod token_file;
 
 pub use self::accept::{Listener, Opener, Workers, accept};
-pub use self::budget::{ConnectionBudget, MemoryBudget, Reservation};
+pub use self::client_memory::{ClientMemory, ConnectionMemory, HeldMemory};
 pub use self::connections::{
     ConnectionCounts, ConnectionHandle, ConnectionLimits, Connections, ListenerMetrics,
 };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use allocator::{allocations, peak};
 use weir_common::clock::ManualClock;
-use weir_top::{By, NearAdmission, Outcome, Query, Recorded, Top, TopOptions, Window};
+use weir_top::{By, NearAdmission, Outcome, Recorded, Top, TopOptions, TopQuery, Window};
 
 fn record(top: &Top, user: &str, outcome: Outcome<'_>) {
     let (domain, entries) = ("d", &[("user", user)][..]);
@@ -64,10 +64,10 @@ fn windows_take_at_most_twice_the_memory_of_all_time() {
                     if steps > 0 {
                         clock.advance(20_000_000);
                         top.end_step();
-                        let _ = top.list(&Query {
+                        let _ = top.list(&TopQuery {
                             window: Window::Hour,
                             limit: 100,
-                            ..Query::new(By::Hits)
+                            ..TopQuery::new(By::Hits)
                         });
                     }
                 }

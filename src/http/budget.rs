@@ -7,18 +7,18 @@ use axum::body::{Body, Bytes};
 use axum::http::StatusCode;
 use futures_util::StreamExt;
 
-use crate::net::MemoryBudget;
+use crate::net::ClientMemory;
 
 /// Bytes of each body that are free, so that small requests do not fail because of large ones. The
 /// number of connections bounds them.
 pub(super) const FREE_BYTES: usize = 16 << 10;
 
 #[derive(Clone, Debug)]
-pub(super) struct BufferBudget(Arc<MemoryBudget>);
+pub(super) struct BufferBudget(Arc<ClientMemory>);
 
 impl BufferBudget {
     pub fn new(max_bytes: usize) -> BufferBudget {
-        BufferBudget(MemoryBudget::new(max_bytes, FREE_BYTES))
+        BufferBudget(ClientMemory::new(max_bytes, FREE_BYTES))
     }
 
     pub fn permit(&self) -> BufferPermit {
@@ -29,7 +29,7 @@ impl BufferBudget {
 /// The part of the budget that one request holds, released when this is dropped.
 #[derive(Debug)]
 pub(super) struct BufferPermit {
-    budget: Arc<MemoryBudget>,
+    budget: Arc<ClientMemory>,
     /// Bytes beyond the free ones.
     held: usize,
 }

@@ -26,7 +26,7 @@ use super::parser::{Parser, ProtocolError, RespRequest};
 use super::reply::Replies;
 use super::server::Resp;
 use super::session::{After, Session};
-use crate::net::{ConnectionBudget, ConnectionHandle, Reservation};
+use crate::net::{ConnectionHandle, ConnectionMemory, HeldMemory};
 use weir_store::{States, Store};
 
 const READ_BYTES: usize = 16 << 10;
@@ -70,11 +70,11 @@ struct Connection<'a, S, Stream> {
     session: Session,
     replies: Replies,
     /// The memory of a partly received request.
-    partial: Reservation,
+    partial: HeldMemory,
     /// The memory of replies that the client has not read yet.
-    unread: Reservation,
+    unread: HeldMemory,
     /// The memory of requests that wait for the store.
-    waiting: Reservation,
+    waiting: HeldMemory,
     /// Bytes read since other connections had their turn.
     turn: usize,
 }
@@ -97,7 +97,7 @@ impl<S: Store + States + 'static> Resp<S> {
         peer: Option<SocketAddr>,
         shutdown: watch::Receiver<bool>,
     ) {
-        let budget = ConnectionBudget::new(&self.budget);
+        let budget = ConnectionMemory::new(&self.budget);
         let mut connection = Connection {
             resp: self,
             stream,
@@ -107,7 +107,7 @@ impl<S: Store + States + 'static> Resp<S> {
             replies: Replies::default(),
             partial: budget.reservation(),
             unread: budget.reservation(),
-            waiting: ConnectionBudget::without_free(&self.budget).reservation(),
+            waiting: ConnectionMemory::without_free(&self.budget).reservation(),
             turn: 0,
         };
         if connection.serve_requests(shutdown).await.is_err() {

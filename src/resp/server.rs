@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::plans::Plans;
 use super::stats::RespStats;
-use crate::net::MemoryBudget;
+use crate::net::ClientMemory;
 use crate::net::token_file::TokenFile;
 use crate::rls::service::RateLimit;
 use weir_common::threads::repeat_blocking;
@@ -45,7 +45,7 @@ pub struct Resp<S> {
     /// The password of the port; none if clients need none.
     pub(super) password: Option<TokenFile>,
     connections: AtomicU64,
-    pub(super) budget: Arc<MemoryBudget>,
+    pub(super) budget: Arc<ClientMemory>,
     pub(super) plans: Plans,
     /// Whether the store decides as of a time that the client names.
     pub(super) accepts_at: bool,
@@ -61,7 +61,7 @@ impl<S> Resp<S> {
             limits,
             password,
             connections: AtomicU64::new(0),
-            budget: MemoryBudget::new(limits.max_buffered, FREE_BYTES),
+            budget: ClientMemory::new(limits.max_buffered, FREE_BYTES),
             plans: Plans::new(),
             accepts_at: true,
             stats: Arc::default(),

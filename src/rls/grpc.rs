@@ -37,7 +37,7 @@ pub use self::gzip::Inflater;
 pub use self::server::{Grpc, Limits};
 pub use self::stats::GrpcStats;
 use self::stats::Refused;
-use crate::net::{ConnectionBudget, ConnectionHandle, Stream};
+use crate::net::{ConnectionHandle, ConnectionMemory, Stream};
 use crate::trace::Ends;
 use weir_store::Store;
 
@@ -105,7 +105,7 @@ impl<S: Store> Grpc<S> {
         let turn = io.turn.clone();
         let shared = CallContext {
             grpc: self.clone(),
-            budget: ConnectionBudget::new(&self.budget),
+            budget: ConnectionMemory::new(&self.budget),
             outbound: io.outbound.clone(),
             timer: CallTimer::new(self.stats.clone()),
             ends,

@@ -25,9 +25,9 @@ use crate::proto::envoy::config::core::v3::{Node, node::UserAgentVersionType};
 use crate::proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use crate::rule_sources::loader::Loader;
 use backoff::Backoff;
-use exchange::{Acknowledgement, Exchange, Outcome};
-use report::Report;
-pub use server::{Tls, XdsOptions, check};
+use exchange::{Acknowledgement, Exchange, ExchangeOutcome};
+use report::XdsReport;
+pub use server::{XdsOptions, XdsTls, check};
 use weir_api::grpc_client;
 use weir_common::error::with_causes;
 use weir_common::threads;
@@ -47,7 +47,7 @@ pub struct Client {
     options: Arc<XdsOptions>,
     headers: MetadataMap,
     loader: Arc<Loader>,
-    report: Report,
+    report: XdsReport,
 }
 
 impl Client {
@@ -57,7 +57,7 @@ impl Client {
         metrics: &Metrics,
     ) -> Result<Client, String> {
         let headers = server::headers(&options.headers)?;
-        let report = Report::new(&options, loader.clone(), metrics);
+        let report = XdsReport::new(&options, loader.clone(), metrics);
         Ok(Client { options: Arc::new(options), headers, loader, report })
     }
 
@@ -98,7 +98,7 @@ impl Client {
 
         let (requests, sent) = mpsc::channel(1);
         let late = exchange.lock().loaded_late(&self.loader);
-        if let Some(Acknowledgement { outcome: Outcome::Accepted(version), .. }) = late {
+        if let Some(Acknowledgement { outcome: ExchangeOutcome::Accepted(version), .. }) = late {
             // The server of the last stream was not told; the first request has this version.
             self.report.accepted(version);
         }
@@ -143,14 +143,14 @@ impl Client {
                 },
             };
             match answer.outcome {
-                Outcome::Accepted(version) => {
+                ExchangeOutcome::Accepted(version) => {
                     *good = true;
                     self.report.accepted(version);
                     pause.reset();
                 }
-                Outcome::Rejected => pause.reset(),
+                ExchangeOutcome::Rejected => pause.reset(),
                 // A different response ends the pause.
-                Outcome::RejectedAgain => {
+                ExchangeOutcome::RejectedAgain => {
                     next = timeout(pause.wait(), responses.message()).await.ok();
                 }
             }

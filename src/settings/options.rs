@@ -120,7 +120,7 @@ impl Settings {
             backoff_min: *xds.backoff_min,
             backoff_max: *xds.backoff_max,
             backoff_jitter: *xds.backoff_jitter,
-            tls: xds::Tls {
+            tls: xds::XdsTls {
                 enabled: *xds.tls.enabled,
                 certificates: xds.tls.files.certificates(),
                 server_name: xds.tls.server_name.to_string(),

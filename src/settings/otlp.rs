@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use super::format::percent_decoded;
 use super::setting::{Resolved, SettingError};
 use super::table::{Settings, TracingSettings};
-use weir_telemetry::otlp::{OtlpOptions, OtlpProtocol, Resource};
+use weir_telemetry::otlp::{OtlpOptions, OtlpProtocol, OtlpResource};
 
 /// The variable whose URL is for all signals: a path is added to it for HTTP.
 const SHARED_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
@@ -45,8 +45,8 @@ pub(super) fn read(settings: &Settings) -> Result<OtlpOptions, SettingError> {
 }
 
 /// Returns the attributes of this process. One that is empty is not set.
-fn resource(tracing: &TracingSettings) -> Resource {
-    let mut resource = Resource::default();
+fn resource(tracing: &TracingSettings) -> OtlpResource {
+    let mut resource = OtlpResource::default();
     for (name, setting) in [
         ("service.name", &tracing.service_name),
         ("service.namespace", &tracing.service_namespace),

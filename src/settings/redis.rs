@@ -16,7 +16,7 @@ use super::table::{
 use crate::rls::service::caller_deadline_below;
 use url::Url;
 use weir_common::clock::WallClock;
-use weir_redis::{Access, Endpoint, Login, PasswordFile, RedisOptions, Topology};
+use weir_redis::{Endpoint, Login, PasswordFile, RedisAccess, RedisOptions, Topology};
 
 #[derive(Clone, Copy, Debug)]
 struct Server<'a> {
@@ -104,8 +104,8 @@ impl Server<'_> {
         let timeout = *self.server.connect_timeout;
         RedisOptions {
             topology: self.servers(urls),
-            access: Access { login, tls: tls.clone(), db: db.into(), timeout },
-            sentinel_access: Access { login: sentinel_login, tls, db: 0, timeout },
+            access: RedisAccess { login, tls: tls.clone(), db: db.into(), timeout },
+            sentinel_access: RedisAccess { login: sentinel_login, tls, db: 0, timeout },
             prefix: redis.key_prefix.to_string(),
             clock: *redis.clock,
             wall: Arc::new(WallClock),

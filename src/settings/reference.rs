@@ -20,11 +20,11 @@ pub struct Variable {
     pub name: &'static str,
     pub kind: go::VariableKind,
     pub default: &'static str,
-    pub effect: Effect,
+    pub effect: VariableEffect,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum Effect {
+pub enum VariableEffect {
     /// Sets a setting, as in the reference.
     Set(&'static str, Meaning),
     /// Sets a setting to the text of the variable, unless that is empty.
@@ -165,12 +165,16 @@ mod tests {
     fn variables_set_settings_that_exist() {
         for variable in VARIABLES {
             let settings = match variable.effect {
-                Effect::Set(setting, _) | Effect::SetText(setting) => vec![setting],
-                Effect::Redis(RedisEffect::Same(setting)) => vec![setting],
-                Effect::Redis(RedisEffect::Url(one, other) | RedisEffect::Login(one, other)) => {
+                VariableEffect::Set(setting, _) | VariableEffect::SetText(setting) => vec![setting],
+                VariableEffect::Redis(RedisEffect::Same(setting)) => vec![setting],
+                VariableEffect::Redis(
+                    RedisEffect::Url(one, other) | RedisEffect::Login(one, other),
+                ) => {
                     vec![one, other]
                 }
-                Effect::Redis(RedisEffect::PerSecond) | Effect::Defines(_) | Effect::Backend => {
+                VariableEffect::Redis(RedisEffect::PerSecond)
+                | VariableEffect::Defines(_)
+                | VariableEffect::Backend => {
                     continue;
                 }
             };

@@ -11,7 +11,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 
 use self::connection::Connection;
-pub use self::connection::{Body, HttpError, Stream, connect, resolve};
+pub use self::connection::{Body, ClientStream, HttpError, connect, resolve};
 pub use self::target::Target;
 use crate::tls::ClientCertificates;
 

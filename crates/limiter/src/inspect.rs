@@ -129,7 +129,7 @@ pub struct DescriptorState {
     /// The key in the store; none if nothing is counted.
     pub key: Option<String>,
     /// One for each limit of the key, in order.
-    pub limits: Vec<LimitState>,
+    pub limits: Vec<InspectedLimit>,
     /// The hits in flight; none without a concurrency limit.
     pub holds: Option<HoldState>,
     /// What the id of the descriptor has reserved; none if nothing can be settled.
@@ -142,7 +142,7 @@ pub struct DescriptorState {
     pub log_len: Option<u64>,
     /// What the replica that answers has counted by the policy `local`, of its share of each limit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub local: Vec<LimitState>,
+    pub local: Vec<InspectedLimit>,
 }
 
 /// A state as far as the store could be read.
@@ -159,7 +159,7 @@ pub struct ReadState {
 
 /// A limit; what it has counted is none if it could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LimitState {
+pub struct InspectedLimit {
     /// The name of the limit; empty if it has none.
     pub name: String,
     /// The algorithm, as rule files name it.
@@ -297,8 +297,8 @@ impl Inspection<'_> {
     }
 }
 
-fn limit_state(limit: &Limit, reading: Option<&LimitReading>) -> LimitState {
-    LimitState {
+fn limit_state(limit: &Limit, reading: Option<&LimitReading>) -> InspectedLimit {
+    InspectedLimit {
         name: (*limit.name).to_owned(),
         algorithm: limit.algorithm.name().to_owned(),
         n: limit.requests_per_unit,

@@ -37,7 +37,9 @@ pub use applied::Applied;
 pub use decision::{Burst, RequestDecision, RequestError, ShownLimit, Status};
 pub use denials::{Denial, DenialFeed, DenialSample, rule_id};
 pub use holds::Holds;
-pub use inspect::{CountResult, CountedSpan, DescriptorState, HoldState, LeasedState, LimitState};
+pub use inspect::{
+    CountResult, CountedSpan, DescriptorState, HoldState, InspectedLimit, LeasedState,
+};
 pub use inspect::{Inspection, ReadState, ReservationState, ResetError};
 pub use limiter::Limiter;
 pub use metrics::LimiterCounts;

@@ -49,6 +49,6 @@ mod tests;
 
 pub use self::context::RedisCounts;
 pub use self::options::{
-    Access, ClockSource, Endpoint, Login, PasswordFile, RedisOptions, Tls, Topology,
+    ClockSource, Endpoint, Login, PasswordFile, RedisAccess, RedisOptions, Tls, Topology,
 };
 pub use self::store::RedisStore;

@@ -62,10 +62,10 @@ named_enum! {
 pub struct RedisOptions {
     /// The servers.
     pub topology: Topology,
-    /// Access to the servers.
-    pub access: Access,
-    /// Access to the sentinels themselves.
-    pub sentinel_access: Access,
+    /// RedisAccess to the servers.
+    pub access: RedisAccess,
+    /// RedisAccess to the sentinels themselves.
+    pub sentinel_access: RedisAccess,
     /// The start of every key; without braces.
     pub prefix: String,
     /// Whose time limits go by.
@@ -83,8 +83,12 @@ pub struct RedisOptions {
 impl RedisOptions {
     /// How weir counts without settings: on connections of the threads, each key by Redis's clock.
     pub fn new(topology: Topology) -> RedisOptions {
-        let access =
-            Access { login: Login::default(), tls: None, db: 0, timeout: Duration::from_secs(1) };
+        let access = RedisAccess {
+            login: Login::default(),
+            tls: None,
+            db: 0,
+            timeout: Duration::from_secs(1),
+        };
         RedisOptions {
             topology,
             sentinel_access: access.clone(),
@@ -204,7 +208,7 @@ pub struct Tls {
 
 /// How to connect and log in to a server.
 #[derive(Clone, Debug)]
-pub struct Access {
+pub struct RedisAccess {
     /// The user.
     pub login: Login,
     /// How to encrypt; none for plain TCP.

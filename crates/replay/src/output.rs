@@ -17,7 +17,7 @@ pub enum Failure {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum Output {
+pub enum ReplayOutput {
     Text,
     Json,
     /// One page with plots, for a browser.
@@ -25,12 +25,12 @@ pub enum Output {
 }
 
 impl Report {
-    pub fn print(&self, output: Output, out: &mut impl Write) -> io::Result<()> {
+    pub fn print(&self, output: ReplayOutput, out: &mut impl Write) -> io::Result<()> {
         let mut out = io::BufWriter::new(out);
         match output {
-            Output::Text => text::print(self, &mut out)?,
-            Output::Json => json::print(self, &mut out)?,
-            Output::Html => html::print(self, &mut out)?,
+            ReplayOutput::Text => text::print(self, &mut out)?,
+            ReplayOutput::Json => json::print(self, &mut out)?,
+            ReplayOutput::Html => html::print(self, &mut out)?,
         }
         out.flush()
     }

@@ -47,7 +47,7 @@ pub use self::directory::OpenError;
 #[cfg(feature = "testsuite")]
 pub use self::frame::{Frame, FrameBuilder, FrameKind, FrameReader, MAX_FRAME_BYTES, Seal};
 use self::schedule::{Commands, Finish, Schedule};
-use self::status::Status;
+use self::status::DiskStatus;
 use self::writer::{THREAD, Writer};
 use crate::charge::{Answers, Batch};
 use crate::error::StoreError;
@@ -91,7 +91,7 @@ pub struct DiskOptions {
 /// directory takes at most two snapshots and a log as large as one or 64 MiB, unless writing a snapshot fails.
 pub struct DiskStore<C> {
     memory: Arc<MemoryStore<C>>,
-    status: Arc<Status>,
+    status: Arc<DiskStatus>,
     writer: SyncSender<Finish>,
     path: PathBuf,
     sync: Duration,
@@ -123,7 +123,7 @@ impl<C: Clock> DiskStore<C> {
         let directory = Directory::open(&path, shard_bits(max_keys))?;
         let meta = directory.meta;
         let memory = MemoryStore::listing_changes(clock, max_keys, meta.shard_bits, meta.secret);
-        let (memory, status) = (Arc::new(memory), Arc::new(Status::default()));
+        let (memory, status) = (Arc::new(memory), Arc::new(DiskStatus::default()));
         let (writer, commands) = sync_channel(1);
         let copier = Copier::new(memory.clone(), Commands::new(commands));
         let thread = Writer::new(copier, directory, status.clone(), schedule);
@@ -166,7 +166,7 @@ impl<C: Clock> DiskStore<C> {
 
 /// Logs when it is dropped that not all is saved.
 #[derive(Debug)]
-struct Unsaved(Arc<Status>);
+struct Unsaved(Arc<DiskStatus>);
 
 impl Drop for Unsaved {
     fn drop(&mut self) {

@@ -27,7 +27,7 @@ use tokio::runtime::Handle;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{FilterFn, LevelFilter};
 
-pub use self::options::{OtlpOptions, OtlpProtocol, Resource};
+pub use self::options::{OtlpOptions, OtlpProtocol, OtlpResource};
 pub use self::send::OtlpCounts;
 use self::send::{BatchSender, unavailable};
 use crate::log::SpanLayer;
@@ -131,7 +131,7 @@ fn start_thread(
 
 /// Returns the attributes of the process. `environment` reads `OTEL_RESOURCE_ATTRIBUTES`.
 fn resource(
-    resource: Resource,
+    resource: OtlpResource,
     environment: Box<dyn ResourceDetector>,
 ) -> opentelemetry_sdk::Resource {
     let attribute = |(name, value): (&'static str, String)| KeyValue::new(name, value);
@@ -188,11 +188,11 @@ mod tests {
             ("service.instance.id", "theirs"),
             ("cloud.region", "theirs"),
         ]);
-        let attributes = |own: Resource, environment: Environment| {
+        let attributes = |own: OtlpResource, environment: Environment| {
             let resource = resource(own, Box::new(environment));
             move |name: &str| resource.get(&name.to_owned().into()).map(|value| value.to_string())
         };
-        let own = Resource {
+        let own = OtlpResource {
             defaults: vec![("service.name", "default".to_owned())],
             set: vec![("service.namespace", "set".to_owned())],
         };
@@ -214,7 +214,7 @@ mod tests {
         let files = ClientFiles { ca: Some(ca), ..ClientFiles::default() };
         let start = |url: &str| {
             let options = OtlpOptions {
-                resource: Resource::default(),
+                resource: OtlpResource::default(),
                 protocol: OtlpProtocol::Grpc,
                 url: url.to_owned().into(),
                 headers: HeaderMap::new(),

@@ -17,7 +17,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use crate::reference::{self, ReferenceSink};
 pub use mogrifier::{Mogrifier, MogrifierError};
 pub use report::Dialect;
-use report::{Report, Totals};
+use report::{StatsdReport, Totals};
 use send::Sender;
 pub use send::StatsdProtocol;
 use weir_common::metrics::MetricSink;
@@ -58,7 +58,7 @@ pub fn start(
     let collect = Arc::new(collect);
     // Kept if the thread fails: it has what was sent already.
     let report =
-        Arc::new(Mutex::new(Report::new(&options.dialect, options.replaces_tag_characters)));
+        Arc::new(Mutex::new(StatsdReport::new(&options.dialect, options.replaces_tag_characters)));
     let ended = threads::start_background(name, failures, move || {
         run(options.clone(), collect.clone(), report.clone(), ending.clone())
     })?;
@@ -77,7 +77,7 @@ impl Exporter {
 async fn run(
     options: StatsdOptions,
     collect: Arc<impl Fn(&mut dyn MetricSink)>,
-    report: Arc<Mutex<Report>>,
+    report: Arc<Mutex<StatsdReport>>,
     mut ending: watch::Receiver<bool>,
 ) {
     let mut report = report.lock().await;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use weir_replay::{Failure, Input, Mapping, MappingArgs, Output, Replay};
+use weir_replay::{Failure, Input, Mapping, MappingArgs, Replay, ReplayOutput};
 
 use super::print::{self, USAGE};
 use super::rule_files::{self, is_stdin};
@@ -45,7 +45,7 @@ pub struct ReplayArgs {
     compare_overlay: Vec<PathBuf>,
     /// Format of the report.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
-    output: Output,
+    output: ReplayOutput,
     /// Let several files add to one domain, as MERGE_DOMAIN_CONFIG does.
     #[arg(long)]
     merge_domains: bool,

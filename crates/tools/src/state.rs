@@ -19,7 +19,7 @@ use weir_common::duration::{read_duration, rounded};
 use weir_common::entry::OwnedEntry;
 use weir_controls::Action;
 use weir_limit::Micros;
-use weir_limiter::{CountResult, CountedSpan, DescriptorState, LimitState};
+use weir_limiter::{CountResult, CountedSpan, DescriptorState, InspectedLimit};
 use weir_rules::RuleDescription;
 
 const STATE_EXAMPLES: &str = "\
@@ -199,7 +199,7 @@ pub(crate) fn print_local(state: &DescriptorState, out: &mut dyn Write) -> io::R
     state.local.iter().try_for_each(|limit| line(out, &limit_line("by policy local:", limit)))
 }
 
-fn limit_line(label: &str, limit: &LimitState) -> String {
+fn limit_line(label: &str, limit: &InspectedLimit) -> String {
     let name = describe::part(", named ", &limit.name);
     let (used, left) = (limit.used.unwrap_or(0), limit.remaining.unwrap_or(0));
     let reset = match limit.reset_ms {

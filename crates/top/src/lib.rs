@@ -29,7 +29,7 @@ mod sketch;
 #[cfg(test)]
 mod tests;
 
-pub use list::{By, Filter, LimitUsage, Query, Scope, TopList, TopRow, Window};
+pub use list::{By, Filter, LimitUsage, Scope, TopList, TopQuery, TopRow, Window};
 pub use near::NearAdmission;
 pub use redact::Redaction;
 pub use share::{NotShared, Others};
@@ -234,7 +234,7 @@ impl Top {
     }
 
     /// Returns one list of all threads.
-    pub fn list(&self, query: &Query<'_>) -> TopList {
+    pub fn list(&self, query: &TopQuery<'_>) -> TopList {
         match query.by {
             By::Hits => self.counted(HITS, query),
             By::Denied => self.counted(DENIED, query),
@@ -249,7 +249,7 @@ impl Top {
         }
     }
 
-    fn counted(&self, list: usize, query: &Query<'_>) -> TopList {
+    fn counted(&self, list: usize, query: &TopQuery<'_>) -> TopList {
         let (merged, seconds) = self.merged(list, query.window);
         TopList { seconds, ..list::by_count(merged, query, &self.redaction) }
     }
@@ -280,8 +280,8 @@ impl Top {
     }
 
     /// Returns one list of all replicas: of this one, and of others. Paths of rules are as they are shown.
-    pub fn list_all(&self, query: &Query<'_>, others: &Others) -> TopList {
-        let own = self.list(&Query { window: query.window, ..Query::new(query.by) });
+    pub fn list_all(&self, query: &TopQuery<'_>, others: &Others) -> TopList {
+        let own = self.list(&TopQuery { window: query.window, ..TopQuery::new(query.by) });
         others.merged(own, &self.redaction.secret_id(), query)
     }
 

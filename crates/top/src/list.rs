@@ -64,7 +64,7 @@ named_enum! {
 
 /// Selects the rows to return.
 #[derive(Clone, Copy)]
-pub struct Query<'a> {
+pub struct TopQuery<'a> {
     /// What keys are listed by.
     pub by: By,
     /// Not for [`By::Near`], which lists what is near a limit now.
@@ -80,11 +80,11 @@ pub struct Query<'a> {
     pub filter: Option<&'a Filter<'a>>,
 }
 
-impl Query<'_> {
+impl TopQuery<'_> {
     /// Returns the query for all keys since the start.
-    pub fn new(by: By) -> Query<'static> {
+    pub fn new(by: By) -> TopQuery<'static> {
         let (limit, window) = (usize::MAX, Window::Start);
-        Query { by, window, limit, domain: None, rule: None, filter: None }
+        TopQuery { by, window, limit, domain: None, rule: None, filter: None }
     }
 
     pub(super) fn selects(&self, key: &RowKey, redaction: &Redaction) -> bool {
@@ -174,7 +174,7 @@ pub struct LimitUsage {
 /// Returns the rows of `merged` that a query asks for, those with the greatest count first.
 pub(super) fn by_count(
     mut merged: Merged<()>,
-    query: &Query<'_>,
+    query: &TopQuery<'_>,
     redaction: &Redaction,
 ) -> TopList {
     // Of a key whose hits may all be those of others, nothing is known.
@@ -186,7 +186,7 @@ pub(super) fn by_count(
 /// Returns the rows of `merged` whose reset is after `now`, those closest to their limit first.
 pub(super) fn by_fraction(
     mut merged: Merged<Near>,
-    query: &Query<'_>,
+    query: &TopQuery<'_>,
     redaction: &Redaction,
     now: Micros,
 ) -> TopList {
@@ -231,7 +231,7 @@ pub(super) fn order(a: &TopRow, b: &TopRow) -> Ordering {
 /// Returns the list of sorted rows.
 fn list<P>(
     merged: Merged<P>,
-    query: &Query<'_>,
+    query: &TopQuery<'_>,
     redaction: &Redaction,
     near: impl Fn(&P) -> Option<LimitUsage>,
 ) -> TopList {

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::list::{By, LimitUsage, Query, Scope, TopList, TopRow, Window, order};
+use super::list::{By, LimitUsage, Scope, TopList, TopQuery, TopRow, Window, order};
 use super::redact::Redaction;
 use weir_common::entry::OwnedEntry;
 use weir_common::threads::run_blocking;
@@ -165,14 +165,14 @@ impl Others {
     }
 
     /// Returns one list of this replica, `own`, and of those with its secret.
-    pub(super) fn merged(&self, own: TopList, secret: &str, query: &Query<'_>) -> TopList {
+    pub(super) fn merged(&self, own: TopList, secret: &str, query: &TopQuery<'_>) -> TopList {
         let others = self.0.iter().filter(|other| other.secret == secret);
         merge(own, others.filter_map(|other| other.list(query)), query)
     }
 }
 
 /// Returns the lists with the secret of an id as a text that is short enough.
-pub(super) fn text(secret: &str, list_of: impl Fn(&Query<'_>) -> TopList) -> String {
+pub(super) fn text(secret: &str, list_of: impl Fn(&TopQuery<'_>) -> TopList) -> String {
     let mut rows = MAX_ROWS;
     loop {
         let shared = Shared::of(secret, rows, &list_of);
@@ -185,12 +185,12 @@ pub(super) fn text(secret: &str, list_of: impl Fn(&Query<'_>) -> TopList) -> Str
 }
 
 impl Shared {
-    fn of(secret: &str, rows: usize, list_of: &impl Fn(&Query<'_>) -> TopList) -> Shared {
+    fn of(secret: &str, rows: usize, list_of: &impl Fn(&TopQuery<'_>) -> TopList) -> Shared {
         let (mut keys, mut index) = (Vec::new(), HashMap::new());
         let windows = [By::Hits, By::Denied, By::WouldBeDenied].into_iter();
         let lists = windows.flat_map(|by| Window::ALL.map(|window| (by, window)));
         let lists = lists.chain([(By::Near, Window::Start)]).map(|(by, window)| {
-            let list = list_of(&Query { window, limit: rows, ..Query::new(by) });
+            let list = list_of(&TopQuery { window, limit: rows, ..TopQuery::new(by) });
             let mut key = |row: &TopRow| {
                 let key = SharedKey::of(row);
                 *index.entry(key.clone()).or_insert_with(|| {
@@ -213,7 +213,7 @@ impl Shared {
     }
 
     /// Returns all rows of the list of a query, whatever the rows that it selects.
-    fn list(&self, query: &Query<'_>) -> Option<TopList> {
+    fn list(&self, query: &TopQuery<'_>) -> Option<TopList> {
         let window = if query.by == By::Near { Window::Start } else { query.window };
         let list = self.lists.iter().find(|list| list.by == query.by && list.window == window)?;
         let row = |(at, (key, count, error)): (usize, &(usize, u64, u64))| {
@@ -269,7 +269,7 @@ fn identity(row: &TopRow) -> (SharedKey, Option<String>) {
 }
 
 /// Merges the lists of replicas, each with all of its rows.
-fn merge(own: TopList, others: impl Iterator<Item = TopList>, query: &Query<'_>) -> TopList {
+fn merge(own: TopList, others: impl Iterator<Item = TopList>, query: &TopQuery<'_>) -> TopList {
     let mut all = TopList { scope: Scope::All, replicas: 0, rows: Vec::new(), ..own };
     (all.total, all.unlisted) = (0, 0);
     let mut index = HashMap::new();

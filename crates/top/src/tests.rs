@@ -13,8 +13,8 @@ use super::*;
 use weir_common::clock::ManualClock;
 
 /// A list of all rows.
-fn all(by: By) -> Query<'static> {
-    Query::new(by)
+fn all(by: By) -> TopQuery<'static> {
+    TopQuery::new(by)
 }
 
 fn top(entries: usize, threads: usize) -> (Top, Arc<ManualClock>) {

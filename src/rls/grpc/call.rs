@@ -26,7 +26,7 @@ use tonic::{Code, Status};
 use super::fairness::{Outbound, RESPONSE_OVERHEAD_BYTES, ReadScheduler};
 use super::server::{Grpc, Limits};
 use super::stats::GrpcStats;
-use crate::net::{ConnectionBudget, Reservation};
+use crate::net::{ConnectionMemory, HeldMemory};
 use crate::rls::service::{
     Descriptors, HoldGuard, PREFIX_BYTES, RequestView, encode_framed, parse_timeout, rejection,
 };
@@ -49,7 +49,7 @@ const ENCODINGS: HeaderValue = HeaderValue::from_static("gzip,identity");
 #[derive(Debug)]
 pub(super) struct CallContext<S> {
     pub grpc: Arc<Grpc<S>>,
-    pub budget: Arc<ConnectionBudget>,
+    pub budget: Arc<ConnectionMemory>,
     pub outbound: Arc<Outbound>,
     pub timer: CallTimer,
     pub ends: Ends,
@@ -92,7 +92,7 @@ pub(super) struct CompleteRequest {
     /// Whether the store, or the first rules, have to be waited for.
     pub has_waited: bool,
     /// The memory that the message holds, if it is counted.
-    pub reservation: Option<Reservation>,
+    pub reservation: Option<HeldMemory>,
 }
 
 /// Where the answer of a call goes.
@@ -123,7 +123,7 @@ pub(super) struct PendingResponse {
     pub stream: SendStream<Bytes>,
     pub message: Bytes,
     pub held: HoldGuard,
-    pub reservation: Reservation,
+    pub reservation: HeldMemory,
     pub outcome: CallOutcome,
 }
 

@@ -15,7 +15,7 @@ use super::call::{
 use super::fairness::Outbound;
 use super::gzip;
 use super::server::Limits;
-use crate::net::Reservation;
+use crate::net::HeldMemory;
 use crate::rls::service::HoldGuard;
 use weir_store::Store;
 
@@ -78,7 +78,7 @@ impl PartialRequest {
 async fn receive_message(
     first: Bytes,
     body: &mut RecvStream,
-    reservation: &mut Reservation,
+    reservation: &mut HeldMemory,
     limits: &Limits,
 ) -> Result<Option<Bytes>, Status> {
     let (mut whole, mut more) = (BytesMut::new(), first);

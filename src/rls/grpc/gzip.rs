@@ -11,7 +11,7 @@ use http::HeaderValue;
 use tonic::Status;
 
 use super::call::{CallContext, memory_exceeded};
-use crate::net::Reservation;
+use crate::net::HeldMemory;
 use crate::rls::service::PREFIX_BYTES;
 
 /// Compressed bytes per slice: some inflate to nothing.
@@ -34,7 +34,7 @@ const DECODER_BYTES: usize = 48 << 10;
 pub(super) async fn inflate<S>(
     message: Bytes,
     encoding: Option<&HeaderValue>,
-    reservation: &mut Reservation,
+    reservation: &mut HeldMemory,
     shared: &CallContext<S>,
 ) -> Result<Bytes, Status> {
     if message.first() != Some(&1) {

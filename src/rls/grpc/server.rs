@@ -7,7 +7,7 @@ use std::time::Duration;
 use tonic::service::Routes;
 
 use super::stats::GrpcStats;
-use crate::net::MemoryBudget;
+use crate::net::ClientMemory;
 use crate::rls::service::RateLimit;
 use crate::trace::Sampler;
 use weir_common::throttle::Throttle;
@@ -36,7 +36,7 @@ pub struct Grpc<S> {
     pub(super) routes: Routes,
     pub(super) limits: Limits,
     pub(super) sampler: Sampler,
-    pub(super) budget: Arc<MemoryBudget>,
+    pub(super) budget: Arc<ClientMemory>,
     pub stats: Arc<GrpcStats>,
     abuse_log: Throttle,
 }
@@ -51,7 +51,7 @@ impl<S> Grpc<S> {
             routes: routes.prepare(),
             limits,
             sampler: Sampler::default(),
-            budget: MemoryBudget::new(limits.max_buffered, FREE_BYTES),
+            budget: ClientMemory::new(limits.max_buffered, FREE_BYTES),
             stats: Arc::new(GrpcStats::default()),
             abuse_log: Throttle::default(),
         }

@@ -22,7 +22,7 @@ use super::call::{CallContext, memory_exceeded};
 use super::client_wait::send_data;
 use super::server::Grpc;
 use super::stats::OtherMethod;
-use crate::net::Reservation;
+use crate::net::HeldMemory;
 use crate::rls::service::HoldGuard;
 use crate::trace::RequestTrace;
 use weir_store::Store;
@@ -110,7 +110,7 @@ impl<S: Store> BridgedCall<S> {
         mut self,
         mut routes: Routes,
         request: Request<RecvStream>,
-        unread: Option<Reservation>,
+        unread: Option<HeldMemory>,
     ) {
         let refused = Arc::<AtomicBool>::default();
         let body = |stream| RequestBody { stream, unread, refused: refused.clone() };
@@ -203,7 +203,7 @@ struct RequestBody {
     stream: RecvStream,
     /// Memory for what arrives while the service does not read: from its reading of a message to its waiting for the
     /// next. None if it reads all at once.
-    unread: Option<Reservation>,
+    unread: Option<HeldMemory>,
     /// Set if there was none.
     refused: Arc<AtomicBool>,
 }

@@ -21,11 +21,11 @@ pub struct Exchange {
 #[derive(Debug)]
 pub struct Acknowledgement {
     pub request: DiscoveryRequest,
-    pub outcome: Outcome,
+    pub outcome: ExchangeOutcome,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ExchangeOutcome {
     /// The rules of this version are active.
     Accepted(String),
     Rejected,
@@ -76,7 +76,7 @@ impl Exchange {
         }
         let set = (response.version_info, &*response.nonce);
         let (outcome, error_detail) = self.load(resources, problems, set, loader);
-        if let Outcome::Accepted(version) = &outcome {
+        if let ExchangeOutcome::Accepted(version) = &outcome {
             self.version.clone_from(version);
         }
         let response_nonce = response.nonce;
@@ -91,26 +91,26 @@ impl Exchange {
         problems: Problems,
         (version, nonce): (String, &str),
         loader: &Loader,
-    ) -> (Outcome, Option<google::rpc::Status>) {
+    ) -> (ExchangeOutcome, Option<google::rpc::Status>) {
         let found = problems.list().to_vec();
         if let Some(last) = &mut self.rejected
             && last.fingerprint == fingerprint(&resources, &found)
             && loader.is_still_rejected()
         {
             (last.version, last.nonce) = (version, nonce.to_owned());
-            return (Outcome::RejectedAgain, Some(last.status.clone()));
+            return (ExchangeOutcome::RejectedAgain, Some(last.status.clone()));
         }
         match loader.load_resources(resources.clone(), problems) {
             Ok(_) => {
                 self.rejected = None;
-                (Outcome::Accepted(version), None)
+                (ExchangeOutcome::Accepted(version), None)
             }
             Err(rejection) => {
                 let (status, nonce) = (status(&rejection), nonce.to_owned());
                 let sent = status.clone();
                 let fingerprint = fingerprint(&resources, &found);
                 self.rejected = Some(RejectedSet { fingerprint, status, version, nonce });
-                (Outcome::Rejected, Some(sent))
+                (ExchangeOutcome::Rejected, Some(sent))
             }
         }
     }
@@ -121,7 +121,7 @@ impl Exchange {
         let set = self.rejected.take_if(|_| !loader.is_newest_rejected())?;
         self.version.clone_from(&set.version);
         let request = DiscoveryRequest { response_nonce: set.nonce, ..self.first() };
-        Some(Acknowledgement { request, outcome: Outcome::Accepted(set.version) })
+        Some(Acknowledgement { request, outcome: ExchangeOutcome::Accepted(set.version) })
     }
 }
 

@@ -36,7 +36,7 @@ impl MetricSource for XdsMetrics {
 const MAX_KINDS: usize = 8;
 
 #[derive(Debug)]
-pub struct Report {
+pub struct XdsReport {
     loader: Arc<Loader>,
     metrics: XdsMetrics,
     started: Instant,
@@ -86,11 +86,11 @@ impl State {
     }
 }
 
-impl Report {
-    pub fn new(options: &XdsOptions, loader: Arc<Loader>, metrics: &Metrics) -> Report {
+impl XdsReport {
+    pub fn new(options: &XdsOptions, loader: Arc<Loader>, metrics: &Metrics) -> XdsReport {
         let counts = XdsMetrics::default();
         metrics.add(Arc::new(counts.clone()));
-        let report = Report {
+        let report = XdsReport {
             loader,
             metrics: counts,
             started: Instant::now(),

@@ -35,11 +35,11 @@ pub struct XdsOptions {
     pub backoff_min: Duration,
     pub backoff_max: Duration,
     pub backoff_jitter: bool,
-    pub tls: Tls,
+    pub tls: XdsTls,
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Tls {
+pub struct XdsTls {
     pub enabled: bool,
     pub certificates: Arc<ClientCertificates>,
     /// The name that the server's certificate must have; empty for the host of the URL.
@@ -89,7 +89,7 @@ pub fn endpoint(options: &XdsOptions) -> Result<Endpoint, SetupError> {
     if tls { with_tls(endpoint, &options.tls) } else { Ok(endpoint) }
 }
 
-fn with_tls(endpoint: Endpoint, tls: &Tls) -> Result<Endpoint, SetupError> {
+fn with_tls(endpoint: Endpoint, tls: &XdsTls) -> Result<Endpoint, SetupError> {
     let pem = tls.certificates.read().map_err(|error| {
         error.map(|error| match error.starts_with("rules.xds.") {
             true => error,

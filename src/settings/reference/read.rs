@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::variables::VARIABLES;
-use super::{Effect, Variable, go, no_effect};
+use super::{Variable, VariableEffect, go, no_effect};
 use crate::settings::secret;
 use crate::settings::setting::SettingError;
 
@@ -68,7 +68,7 @@ impl Overrides {
         so_far: &mut BTreeMap<&'static str, String>,
     ) {
         match variable.effect {
-            Effect::Set(name, meaning) => {
+            VariableEffect::Set(name, meaning) => {
                 let without = so_far.get(name).cloned().unwrap_or_else(|| below(name));
                 let text = meaning.translate(text, &without);
                 so_far.insert(name, text.clone());
@@ -76,15 +76,15 @@ impl Overrides {
             }
             // The reference's default is empty, so that empty text is the same as unset.
             _ if text.is_empty() => {}
-            Effect::SetText(name) => self.set(name, variable, text),
-            Effect::Defines(_) => {}
-            Effect::Backend if text == "redis" => self.redis_variables.push(variable.name),
-            Effect::Backend => self.errors.push(SettingError::new(
+            VariableEffect::SetText(name) => self.set(name, variable, text),
+            VariableEffect::Defines(_) => {}
+            VariableEffect::Backend if text == "redis" => self.redis_variables.push(variable.name),
+            VariableEffect::Backend => self.errors.push(SettingError::new(
                 variable.name,
                 format!("it is {text:?}"),
                 "weir does not support Memcached: remove it to count in memory",
             )),
-            Effect::Redis(about) => {
+            VariableEffect::Redis(about) => {
                 self.redis_variables.push(variable.name);
                 self.apply_redis(variable, about, text, below);
             }

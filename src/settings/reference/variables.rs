@@ -1,18 +1,18 @@
 //! The variables of the reference that have an effect.
 
-use super::Effect::{Backend, Defines, Redis, Set, SetText};
 use super::Meaning::{
     AddressIfSet, Bytes, Clamped, Host, IsPositive, ListenHost, ListenOn, LogFormat, LogLevel,
     Port, Same, Source,
 };
+use super::VariableEffect::{Backend, Defines, Redis, Set, SetText};
 use super::go::VariableKind;
-use super::{Effect, RedisEffect, Variable};
+use super::{RedisEffect, Variable, VariableEffect};
 
 const fn variable(
     name: &'static str,
     kind: VariableKind,
     default: &'static str,
-    effect: Effect,
+    effect: VariableEffect,
 ) -> Variable {
     Variable { name, kind, default, effect }
 }
@@ -36,9 +36,9 @@ pub fn about_rules(mut env: Vec<(String, String)>) -> Vec<(String, String)> {
 
 const LOG_LEVELS: &[&str] =
     &["panic", "fatal", "error", "warn", "warning", "info", "debug", "trace"];
-const TIMEOUT: Effect =
+const TIMEOUT: VariableEffect =
     Defines("the timeout of a batch of spans with its retries, in milliseconds");
-const COMPRESSION: Effect = Defines("`gzip` compresses messages");
+const COMPRESSION: VariableEffect = Defines("`gzip` compresses messages");
 
 /// The variables, in the order of the document.
 #[rustfmt::skip]

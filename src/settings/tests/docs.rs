@@ -9,7 +9,7 @@ use std::fmt::Write;
 use crate::settings::format::FormatKind;
 use crate::settings::reference::no_effect::{NO_EFFECT, Warning};
 use crate::settings::reference::variables::VARIABLES;
-use crate::settings::reference::{Effect, Meaning, RedisEffect, go};
+use crate::settings::reference::{Meaning, RedisEffect, VariableEffect, go};
 use crate::settings::setting::Setting;
 use crate::settings::table::SETTINGS;
 
@@ -113,9 +113,9 @@ fn go_kind(kind: go::VariableKind) -> String {
     }
 }
 
-fn effect(effect: Effect) -> String {
+fn effect(effect: VariableEffect) -> String {
     match effect {
-        Effect::Set(setting, meaning) => match meaning {
+        VariableEffect::Set(setting, meaning) => match meaning {
             Meaning::Same | Meaning::Bytes | Meaning::Clamped => code(setting),
             Meaning::Source => "`rules.source`: `FILE` is files, `GRPC_XDS_SOTW` is xds".into(),
             Meaning::Host | Meaning::ListenHost => format!("the host of {}", code(setting)),
@@ -133,22 +133,26 @@ fn effect(effect: Effect) -> String {
                 "`log.format`: json in any letter case is reference-json; all else is text".into()
             }
         },
-        Effect::SetText(setting) | Effect::Redis(RedisEffect::Same(setting)) => code(setting),
-        Effect::Defines(what) => what.into(),
-        Effect::Backend => "`redis`: counts in Redis; `memcache`: rejected; empty: weir counts in \
+        VariableEffect::SetText(setting) | VariableEffect::Redis(RedisEffect::Same(setting)) => {
+            code(setting)
+        }
+        VariableEffect::Defines(what) => what.into(),
+        VariableEffect::Backend => {
+            "`redis`: counts in Redis; `memcache`: rejected; empty: weir counts in \
                             memory unless Redis is configured"
-            .into(),
-        Effect::Redis(RedisEffect::Url(url, master)) => format!(
+                .into()
+        }
+        VariableEffect::Redis(RedisEffect::Url(url, master)) => format!(
             "{}; with sentinels the part before the first comma is {}",
             code(url),
             code(master)
         ),
-        Effect::Redis(RedisEffect::Login(username, password)) => format!(
+        VariableEffect::Redis(RedisEffect::Login(username, password)) => format!(
             "{} before the first colon and {} after it, or only the password",
             code(username),
             code(password)
         ),
-        Effect::Redis(RedisEffect::PerSecond) => {
+        VariableEffect::Redis(RedisEffect::PerSecond) => {
             "whether `store.redis.per_second` is used; without \
                                                   it, its variables have no effect"
                 .into()

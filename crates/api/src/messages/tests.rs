@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use weir_controls::{Draft, LimitChange};
 use weir_limiter::explain::{Explained, ExplainedCandidate, ExplainedStep, LiveDescriptor};
-use weir_limiter::{HoldState, LeasedState, LimitState, ReadState, ReservationState};
+use weir_limiter::{HoldState, InspectedLimit, LeasedState, ReadState, ReservationState};
 use weir_rules::LimitDescription;
 use weir_top::TopList;
 
@@ -33,7 +33,7 @@ const MESSAGES: [(&str, Reread); 29] = [
     ("ExplainedDescriptor", again::<LiveDescriptor>),
     ("ExplainedStep", again::<ExplainedStep>),
     ("Candidate", again::<ExplainedCandidate>),
-    ("LimitState", again::<LimitState>),
+    ("LimitState", again::<InspectedLimit>),
     ("Holds", again::<HoldState>),
     ("Leased", again::<LeasedState>),
     ("Reservation", again::<ReservationState>),

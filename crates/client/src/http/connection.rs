@@ -32,16 +32,16 @@ pub enum HttpError {
 }
 
 /// The bytes of a connection, with or without TLS.
-pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub trait ClientStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> ClientStream for S {}
 
 /// Connects, with the certificates as they are now. `for_http2` requires that a server with TLS chooses HTTP/2.
 pub async fn connect(
     target: &Target,
     certificates: &Arc<ClientCertificates>,
     for_http2: bool,
-) -> Result<Box<dyn Stream>, HttpError> {
+) -> Result<Box<dyn ClientStream>, HttpError> {
     if !target.is_tls {
         return Ok(Box::new(connect_tcp(target).await?));
     }

@@ -43,16 +43,16 @@ pub use weir_client::tls::PemFile;
 /// ```
 /// use std::time::Duration;
 ///
-/// use weir_library::store::redis::{Access, Endpoint, Login, RedisOptions, Topology};
+/// use weir_library::store::redis::{RedisAccess, Endpoint, Login, RedisOptions, Topology};
 ///
 /// let login = Login { password: Some("secret".to_owned()), ..Login::default() };
-/// let access = Access { login, tls: None, db: 3, timeout: Duration::from_secs(1) };
+/// let access = RedisAccess { login, tls: None, db: 3, timeout: Duration::from_secs(1) };
 /// let server = Topology::Single(Endpoint::Tcp("redis".to_owned(), 6379));
 /// let options = RedisOptions { access, ..RedisOptions::new(server) };
 /// assert_eq!(options.access.db, 3);
 /// ```
 #[doc(inline)]
-pub use weir_redis::Access;
+pub use weir_redis::RedisAccess;
 
 /// Whether limits go by the time of Redis or of the program.
 ///

@@ -9,7 +9,7 @@ use weir_controls::{Action, ActiveRules, Control, ControlClock, Effect, LimitCha
 use weir_limit::Micros;
 use weir_store::Operations;
 use weir_store::local::{Local, LocalOptions};
-use weir_top::{By, Query, Top};
+use weir_top::{By, Top, TopQuery};
 
 const RULES: &str = "domain: d
 descriptors:
@@ -404,7 +404,7 @@ fn top_keys_count_blocked_hits_as_denied_and_allowed_ones_as_admitted() {
     }
     bench.ask("t", &[("a", "x"), ("ip", "2")]);
     let list = |by| {
-        let rows = top.list(&Query::new(by)).rows.into_iter();
+        let rows = top.list(&TopQuery::new(by)).rows.into_iter();
         let row = |row: weir_top::TopRow| {
             format!("{} {}={} {}", row.domain, row.entries[0].key, row.entries[0].value, row.count)
         };
@@ -424,7 +424,7 @@ fn keys_are_near_a_changed_limit_by_its_numbers() {
     let top = Arc::new(Top::new(options, bench.clock.clone()));
     bench.limiter = bench.limiter.with_top(Some(top.clone()));
     let near = || {
-        let rows = top.list(&Query::new(By::Near)).rows.into_iter();
+        let rows = top.list(&TopQuery::new(By::Near)).rows.into_iter();
         let near = rows.filter_map(|row| row.near).map(|near| (near.limit, near.used, near.n));
         near.collect::<Vec<_>>()
     };

@@ -201,7 +201,7 @@ async fn what_a_policy_counts_locally_is_shown_beside_a_store_that_fails() {
     let read = limiter.inspect(&bench.rules, "d", &descriptors[0], &[], BUDGET).await;
     let ReadState { state, error, .. } = read.unwrap().describe();
     assert_eq!(error.as_deref(), Some("the store did not answer in time"));
-    let shown = |limit: &LimitState| (limit.text.clone(), limit.used, limit.remaining);
+    let shown = |limit: &InspectedLimit| (limit.text.clone(), limit.used, limit.remaining);
     let local: Vec<_> = state.local.iter().map(shown).collect();
     let exact = "3 per 10 minutes, sliding_log".to_owned();
     assert_eq!(local, [("2 per minute".to_owned(), Some(1), Some(1)), (exact, Some(1), Some(2))]);

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::*;
 use weir_common::random::random;
-use weir_top::{By, Query, Top, TopList, TopRow};
+use weir_top::{By, Top, TopList, TopQuery, TopRow};
 
 fn bench(rules: &str) -> Bench {
     with_options(rules, crate::LimiterOptions::default())
@@ -25,7 +25,7 @@ fn with_redacted(rules: &str, options: crate::LimiterOptions, redact: &[&str]) -
 }
 
 fn list(bench: &Bench, by: By) -> TopList {
-    bench.limiter.top().unwrap().list(&Query::new(by))
+    bench.limiter.top().unwrap().list(&TopQuery::new(by))
 }
 
 /// The entries of a row, its rule, and its count.
@@ -105,7 +105,7 @@ descriptors:
     assert!(of_rows.iter().all(|path| !path.contains("s3") && !path.contains("10.")));
     for rule in bench.rules.rules() {
         let shown = top.redaction().rule_path(rule);
-        let list = top.list(&Query { rule: Some(&shown), ..Query::new(By::Hits) });
+        let list = top.list(&TopQuery { rule: Some(&shown), ..TopQuery::new(By::Hits) });
         assert!(!list.rows.is_empty(), "{shown}");
     }
 }

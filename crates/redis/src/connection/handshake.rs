@@ -8,12 +8,15 @@ use tokio::net::{TcpStream, UnixStream, lookup_host};
 
 use super::error::ConnectError;
 use super::link::{Link, Socket};
-use crate::options::{Access, Endpoint, Login, Tls};
+use crate::options::{Endpoint, Login, RedisAccess, Tls};
 use weir_client::tls::{ClientTls, ClientTlsError};
 use weir_common::secret::shown_path;
 
 /// Connects and logs in; again if the server refuses the password and its file has another one by now.
-pub(crate) async fn connect(access: &Access, endpoint: &Endpoint) -> Result<Link, ConnectError> {
+pub(crate) async fn connect(
+    access: &RedisAccess,
+    endpoint: &Endpoint,
+) -> Result<Link, ConnectError> {
     let credentials = read_credentials(access).await?;
     match log_in(access, endpoint, &credentials).await {
         Err(ConnectError::Redis(error)) if needs_login(&error) => {
@@ -28,7 +31,7 @@ pub(crate) async fn connect(access: &Access, endpoint: &Endpoint) -> Result<Link
 }
 
 async fn log_in(
-    access: &Access,
+    access: &RedisAccess,
     endpoint: &Endpoint,
     (username, password): &Credentials,
 ) -> Result<Link, ConnectError> {
@@ -56,7 +59,7 @@ type Credentials = (Option<String>, Option<String>);
 
 /// Returns the credentials as they are now, without what is empty. Waits for its file for half as long as for a server,
 /// so that the error names the file.
-async fn read_credentials(access: &Access) -> Result<Credentials, ConnectError> {
+async fn read_credentials(access: &RedisAccess) -> Result<Credentials, ConnectError> {
     let Login { username, password, password_file } = &access.login;
     let (of_file, password) = match password_file {
         Some(file) => {
@@ -89,7 +92,7 @@ pub(crate) fn ends_session(error: &RedisError) -> bool {
     error.is_unrecoverable_error() || needs_login(error)
 }
 
-async fn open(access: &Access, endpoint: &Endpoint) -> Result<Socket, ConnectError> {
+async fn open(access: &RedisAccess, endpoint: &Endpoint) -> Result<Socket, ConnectError> {
     match (endpoint, &access.tls) {
         (Endpoint::Unix(path), _) => {
             Ok(Box::pin(UnixStream::connect(path).await.map_err(io_error)?))

@@ -11,7 +11,7 @@ use super::examine::{examine, examine_proxy};
 use super::handshake::connect;
 use super::link::Link;
 use crate::context::RedisContext;
-use crate::options::{Access, ClockSource, Endpoint};
+use crate::options::{ClockSource, Endpoint, RedisAccess};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
@@ -118,7 +118,7 @@ impl Sentinel {
     /// Returns the master of that name; none if the sentinel does not know it. Connects first where it has to.
     pub async fn ask(
         &mut self,
-        access: &Access,
+        access: &RedisAccess,
         master: &str,
     ) -> Result<Option<NamedMaster>, ConnectError> {
         let asked = async {

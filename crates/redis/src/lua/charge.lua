@@ -302,7 +302,7 @@ if together and (denied or quotas > 0 and quotas == quotas_denied and not quota_
 
   -- Makes the next run of an entry if it is made even if the call is denied.
   local function run_again(rule, key, state, v, err)
-    local TAKE, UPTO, RESERVE, OR_CHARGE, RESERVATIONS = 0, 4, 5, 1, 15
+    local TAKE, UPTO, RESERVE, OR_RESERVE, OR_LEAVE, RESERVATIONS = 0, 4, 5, 2, 3, 15
     local start, op, hits, _ = at, nil, nil, nil
     op, hits, _, at = read('<BI4I4', args, at)
     if rule.holds then at = at + 8 end
@@ -318,8 +318,8 @@ if together and (denied or quotas > 0 and quotas == quotas_denied and not quota_
     at, key_at = at + 13, key_at + 1
     record_key = KEYS[key_at]
     if err or op == RESERVE then return err end
-    -- What settles must not reserve either.
-    if otherwise ~= OR_CHARGE then otherwise = 0 end
+    -- What settles must not reserve, and leaves a record that has lapsed: the clock may step back.
+    if otherwise == OR_RESERVE then otherwise = OR_LEAVE end
     local make = algorithms[RESERVATIONS].make
     err, record, admitted, changed, grows =
       make(record_key, key .. ':reset', rule, v, t, slack, op, hits, otherwise, 0, 0, 0, state)

@@ -23,7 +23,7 @@ algorithms[NUMBER] = {
   -- Makes an operation, the only one of its entry. Returns an error, the record before, whether the operation was
   -- admitted, whether the state changed, and whether that may need a later expiry.
   make = function(key, reset_key, rule, v, t, slack, op, used, otherwise, least, more, timeout, state)
-    local RESERVE, CANCEL, OR_CHARGE, OR_RESERVE = 5, 7, 1, 2
+    local RESERVE, CANCEL, OR_CHARGE, OR_RESERVE, OR_LEAVE = 5, 7, 1, 2, 3
     local FORMAT, ALL_LIMITS, MAX_RESERVATIONS = '<BI4I2I2I7I5I2', 2 ^ 16 - 1, 2 ^ 16 - 1
     local was, err, live, hits, count, limits, taken, lapses, tag = '', nil, false
     -- What is charged to which limits whatever they say, or returned to them.
@@ -81,7 +81,7 @@ algorithms[NUMBER] = {
       set = try('SET', key, pack(FORMAT, LAYOUT, hits, count, limits, taken, lapses, tag), 'PX', ends)
     elseif not live then
       if otherwise == OR_CHARGE then charged = used end
-      if was ~= '' then set = try('DEL', key) end
+      if was ~= '' and otherwise ~= OR_LEAVE then set = try('DEL', key) end
     elseif op ~= RESERVE then
       local settled = floor(hits / (count > 0 and count or 1))
       if op == CANCEL then

@@ -7,7 +7,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use super::closed;
-use super::file_id::{FileId, FileKind, Identity};
+use super::file_id::{DiskFileKind, FileId, Identity};
 use super::frame::Seal;
 use super::meta::{Meta, MetaFile, VERSION};
 use weir_common::regular;
@@ -228,14 +228,14 @@ impl Directory {
     /// Creates a log, or a snapshot under the name that it has until it is whole.
     pub fn create(&mut self, file: FileId) -> io::Result<File> {
         let name = match file.kind {
-            FileKind::Snapshot => file.unfinished_name(),
-            FileKind::Log => {
+            DiskFileKind::Snapshot => file.unfinished_name(),
+            DiskFileKind::Log => {
                 closed::remove(&self.path)?;
                 file.name()
             }
         };
         let created = regular::create(&self.path.join(name))?;
-        if file.kind == FileKind::Log {
+        if file.kind == DiskFileKind::Log {
             self.kept.insert(file, Identity::of(&created.metadata()?));
         }
         Ok(created)
@@ -272,7 +272,7 @@ impl Directory {
             let Some(name) = name.to_str() else { continue };
             let is_unfinished = name.strip_suffix(".tmp").and_then(FileId::of_name).is_some();
             let is_log = FileId::of_name(name)
-                .is_some_and(|file| file.kind == FileKind::Log && file.number != number);
+                .is_some_and(|file| file.kind == DiskFileKind::Log && file.number != number);
             if is_unfinished || is_log && entry.metadata().is_ok_and(|file| file.len() == 0) {
                 fs::remove_file(entry.path())?;
             }

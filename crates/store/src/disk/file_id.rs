@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// The kinds of files with records, in the order in which files of one number are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FileKind {
+pub enum DiskFileKind {
     Snapshot,
     Log,
 }
@@ -16,22 +16,22 @@ pub enum FileKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileId {
     pub number: u64,
-    pub kind: FileKind,
+    pub kind: DiskFileKind,
 }
 
 impl FileId {
     pub fn snapshot(number: u64) -> FileId {
-        FileId { number, kind: FileKind::Snapshot }
+        FileId { number, kind: DiskFileKind::Snapshot }
     }
 
     pub fn log(number: u64) -> FileId {
-        FileId { number, kind: FileKind::Log }
+        FileId { number, kind: DiskFileKind::Log }
     }
 
     pub fn name(self) -> String {
         match self.kind {
-            FileKind::Snapshot => format!("snap.{}", self.number),
-            FileKind::Log => format!("log.{}", self.number),
+            DiskFileKind::Snapshot => format!("snap.{}", self.number),
+            DiskFileKind::Log => format!("log.{}", self.number),
         }
     }
 

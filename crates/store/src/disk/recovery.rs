@@ -10,7 +10,7 @@ use std::io;
 
 use super::closed;
 use super::directory::{Directory, OpenError};
-use super::file_id::{FileId, FileKind};
+use super::file_id::{DiskFileKind, FileId};
 use super::frame::{Damage, Frame, FrameKind, FrameReader};
 use super::record::{self, Record};
 use crate::memory::MemoryStore;
@@ -89,14 +89,14 @@ impl<C: Clock> Loading<'_, C> {
         let missing = closed.iter().filter(|(file, _)| !files.contains(file)).count();
         damage.files += missing as u64;
         // Without sizes, nothing else shows that files are missing.
-        let has_log = files.iter().any(|file| file.kind == FileKind::Log);
+        let has_log = files.iter().any(|file| file.kind == DiskFileKind::Log);
         let lacks_logs = directory.meta.has_logs && !has_log && closed.is_empty();
         damage.files += u64::from(lacks_logs);
         self.recovery.lacks_logs = lacks_logs;
         self.recovery.last_number = files.last().map_or(0, |file| file.number);
         let start = self.newest_whole_snapshot(&files)?;
         for &file in &files {
-            let is_skipped = |start: FileId| file.kind == FileKind::Snapshot && file != start;
+            let is_skipped = |start: FileId| file.kind == DiskFileKind::Snapshot && file != start;
             if start.is_some_and(|start| file < start) {
                 self.recovery.replaced.push(file);
             } else if !start.is_some_and(is_skipped) {
@@ -115,7 +115,7 @@ impl<C: Clock> Loading<'_, C> {
     /// Returns the snapshot to load first; none if all files are to be loaded in order. A snapshot that no file is
     /// older than is that, whole or not.
     fn newest_whole_snapshot(&mut self, files: &[FileId]) -> Result<Option<FileId>, OpenError> {
-        let snapshots = files.iter().copied().filter(|file| file.kind == FileKind::Snapshot);
+        let snapshots = files.iter().copied().filter(|file| file.kind == DiskFileKind::Snapshot);
         for (damaged, file) in snapshots.rev().enumerate() {
             if files.first() == Some(&file) || self.is_whole(file)? {
                 self.recovery.damage.files += damaged as u64;
@@ -177,14 +177,14 @@ impl<C: Clock> Loading<'_, C> {
         let ended = read.map_err(|error| directory.unreadable(file, error))?;
         recovery.damage.frames += ended.damage.frames;
         match file.kind {
-            FileKind::Log => {
+            DiskFileKind::Log => {
                 recovery.logs += 1;
                 recovery.log_bytes += ended.bytes;
                 let is_cut = closed_bytes.is_some_and(|bytes| bytes != ended.bytes);
                 recovery.damage.files += u64::from(is_cut);
                 recovery.torn_logs += u64::from(ended.damage.torn && !is_cut);
             }
-            FileKind::Snapshot => {
+            DiskFileKind::Snapshot => {
                 (recovery.snapshot_bytes, recovery.snapshot_records) = (ended.bytes, records);
                 let whole = ended.is_whole_snapshot(records);
                 recovery.damage.files += u64::from(!whole && ended.damage.frames == 0);

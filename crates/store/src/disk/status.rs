@@ -18,7 +18,7 @@ enum Loading {
 }
 
 #[derive(Debug, Default)]
-pub struct Status {
+pub struct DiskStatus {
     /// What was loaded, and in which time. The path of requests reads this instead of `loading`.
     loaded: OnceLock<(Recovery, Duration)>,
     loading: watch::Sender<Loading>,
@@ -36,7 +36,7 @@ pub struct Status {
     not_saved_because: Mutex<Option<String>>,
 }
 
-impl Status {
+impl DiskStatus {
     #[inline]
     pub fn is_loaded(&self) -> bool {
         self.loaded.get().is_some()

@@ -21,7 +21,7 @@ use super::record::RECORD_BYTES;
 use super::record_file::RecordFile;
 use super::recovery::{self, Recovery};
 use super::schedule::{Next, Retry, Schedule};
-use super::status::Status;
+use super::status::DiskStatus;
 use crate::memory::MemoryStore;
 use crate::memory::changes::Changed;
 use weir_common::clock::Clock;
@@ -39,7 +39,7 @@ const MIN_LOG_BYTES: u64 = 64 << 20;
 pub struct Writer<C> {
     memory: Arc<MemoryStore<C>>,
     directory: Directory,
-    status: Arc<Status>,
+    status: Arc<DiskStatus>,
     schedule: Schedule,
     copier: Copier<C>,
     /// The log that is being written; none after an error.
@@ -64,7 +64,7 @@ impl<C: Clock> Writer<C> {
     pub fn new(
         copier: Copier<C>,
         directory: Directory,
-        status: Arc<Status>,
+        status: Arc<DiskStatus>,
         schedule: Schedule,
     ) -> Writer<C> {
         let now = Instant::now();

@@ -11,7 +11,7 @@ use weir_common::secret::SecretUrl;
 /// Where spans are sent to.
 #[derive(Clone, Debug)]
 pub struct OtlpOptions {
-    pub resource: Resource,
+    pub resource: OtlpResource,
     pub protocol: OtlpProtocol,
     /// The URL, for HTTP with its path; gRPC adds that of its method.
     pub url: SecretUrl,
@@ -22,7 +22,7 @@ pub struct OtlpOptions {
 
 /// The attributes of this process, by their names. Without an instance, it is random.
 #[derive(Clone, Debug, Default)]
-pub struct Resource {
+pub struct OtlpResource {
     /// Attributes that nothing sets: `OTEL_RESOURCE_ATTRIBUTES` wins over them.
     pub defaults: Vec<(&'static str, String)>,
     /// Attributes that settings name; they win over `OTEL_RESOURCE_ATTRIBUTES`.

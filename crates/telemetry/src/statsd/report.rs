@@ -56,7 +56,7 @@ impl StatisticSink for Totals {
 
 /// Lines that are ready to be sent.
 #[derive(Debug, Default)]
-pub struct Batch {
+pub struct StatsdBatch {
     pub text: String,
     pub lines: Vec<Line>,
 }
@@ -82,7 +82,7 @@ enum Part {
 
 /// Composes reports, and remembers what was sent.
 #[derive(Debug)]
-pub struct Report {
+pub struct StatsdReport {
     /// The rules that turn names into names and tags; none for plain StatsD.
     mogrifiers: Option<Vec<Mogrifier>>,
     replaces_tag_characters: bool,
@@ -91,18 +91,18 @@ pub struct Report {
     sent: HashMap<Arc<str>, Vec<u64>>,
 }
 
-impl Report {
-    pub fn new(dialect: &Dialect, replaces_tag_characters: bool) -> Report {
+impl StatsdReport {
+    pub fn new(dialect: &Dialect, replaces_tag_characters: bool) -> StatsdReport {
         let mogrifiers = match dialect {
             Dialect::StatsD => None,
             Dialect::DogStatsD(mogrifiers) => Some(mogrifiers.clone()),
         };
         let (identities, sent) = (NameCache::default(), HashMap::new());
-        Report { mogrifiers, replaces_tag_characters, identities, sent }
+        StatsdReport { mogrifiers, replaces_tag_characters, identities, sent }
     }
 
-    pub fn compose(&mut self, totals: &Totals) -> Batch {
-        let mut batch = Batch::default();
+    pub fn compose(&mut self, totals: &Totals) -> StatsdBatch {
+        let mut batch = StatsdBatch::default();
         for (name, total) in &totals.0 {
             match total {
                 Total::Gauge(gauge) => {
@@ -128,7 +128,7 @@ impl Report {
 
     /// Adds a line for each bucket that gained values, with a value of the bucket and, as a sample rate,
     /// how many it stands for: sending every duration would cost more than the requests.
-    fn push_timer(&mut self, batch: &mut Batch, name: &str, histogram: &HistogramSnapshot) {
+    fn push_timer(&mut self, batch: &mut StatsdBatch, name: &str, histogram: &HistogramSnapshot) {
         let bounds = &histogram.bounds;
         for (index, total) in histogram.counts.iter().enumerate() {
             let gained = self.gained(name, index, *total);
@@ -159,7 +159,7 @@ impl Report {
     }
 
     /// Adds a line. `value` is what follows the name: the value, its kind, and the sample rate, if there is one.
-    fn push(&mut self, batch: &mut Batch, name: &str, part: Part, value: impl Display) {
+    fn push(&mut self, batch: &mut StatsdBatch, name: &str, part: Part, value: impl Display) {
         let (mogrifiers, replaces) = (&self.mogrifiers, self.replaces_tag_characters);
         let identity = self.identities.get(name, |name| {
             let mut identity = mogrify(name, mogrifiers);
@@ -177,7 +177,7 @@ impl Report {
     }
 
     /// Remembers that the first `sent` lines of a batch were sent.
-    pub fn confirm(&mut self, batch: &Batch, sent: usize) {
+    pub fn confirm(&mut self, batch: &StatsdBatch, sent: usize) {
         for line in batch.lines.iter().take(sent) {
             let Part::Count { index, total } = line.part else { continue };
             let totals = self.sent.entry(line.name.clone()).or_default();
@@ -215,8 +215,8 @@ mod tests {
         totals
     }
 
-    fn report() -> Report {
-        Report::new(&Dialect::StatsD, false)
+    fn report() -> StatsdReport {
+        StatsdReport::new(&Dialect::StatsD, false)
     }
 
     #[test]
@@ -244,7 +244,7 @@ mod tests {
             (Dialect::DogStatsD(vec![tag]), "rules,a", "rules_a"),
         ] {
             for (replaces, wanted) in [(false, kept), (true, replaced)] {
-                let text = Report::new(&dialect, replaces).compose(&totals).text;
+                let text = StatsdReport::new(&dialect, replaces).compose(&totals).text;
                 let (name, _) = text.split_once(':').unwrap();
                 assert_eq!(name, wanted, "{dialect:?}");
             }
@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn tags_follow_the_line_in_dogstatsd() {
         let mogrifier = Mogrifier::new("^hi(.*)$", "hi.$1", &[("part".into(), "$1".into())]);
-        let mut report = Report::new(&Dialect::DogStatsD(vec![mogrifier.unwrap()]), false);
+        let mut report = StatsdReport::new(&Dialect::DogStatsD(vec![mogrifier.unwrap()]), false);
         let mut totals = Totals::default();
         totals.statistic("hits.__a=b.__c=d", StatisticValue::Counter(3));
         totals.statistic("open", StatisticValue::Gauge(0.0));

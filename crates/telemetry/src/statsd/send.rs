@@ -9,7 +9,7 @@ use tokio::net::{TcpStream, UdpSocket, lookup_host};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::report::Batch;
+use super::report::StatsdBatch;
 use weir_common::named_enum;
 use weir_common::throttle::Throttle;
 
@@ -64,7 +64,7 @@ impl Sender {
     }
 
     /// Sends a batch. Returns the number of lines that were sent or skipped.
-    pub async fn send(&mut self, batch: &Batch) -> usize {
+    pub async fn send(&mut self, batch: &StatsdBatch) -> usize {
         if batch.lines.is_empty() {
             return 0;
         }
@@ -82,7 +82,7 @@ impl Sender {
         sent
     }
 
-    async fn send_tcp(&mut self, batch: &Batch, sent: &mut usize) -> io::Result<()> {
+    async fn send_tcp(&mut self, batch: &StatsdBatch, sent: &mut usize) -> io::Result<()> {
         // What is written to a connection that the server has closed is lost without an error.
         let open = self.tcp.take().filter(is_open);
         let stream = match open {
@@ -99,7 +99,7 @@ impl Sender {
         Ok(())
     }
 
-    async fn send_udp(&mut self, batch: &Batch, sent: &mut usize) -> io::Result<()> {
+    async fn send_udp(&mut self, batch: &StatsdBatch, sent: &mut usize) -> io::Result<()> {
         // The name is looked up each time: its address may change.
         let socket = within(&self.ending, connect_udp(&self.address)).await?;
         let mut start = 0;
@@ -210,15 +210,15 @@ mod tests {
 
     use super::*;
     use crate::reference::{StatisticSink, StatisticValue};
-    use crate::statsd::report::{Dialect, Report, Totals};
+    use crate::statsd::report::{Dialect, StatsdReport, Totals};
 
     /// Returns a batch of counters that are this long each.
-    fn batch(lines: usize, length: usize) -> Batch {
+    fn batch(lines: usize, length: usize) -> StatsdBatch {
         let mut totals = Totals::default();
         for line in 0..lines {
             totals.statistic(&format!("{line:0length$}"), StatisticValue::Counter(1));
         }
-        Report::new(&Dialect::StatsD, false).compose(&totals)
+        StatsdReport::new(&Dialect::StatsD, false).compose(&totals)
     }
 
     fn sender(address: &str, protocol: StatsdProtocol) -> (Sender, watch::Sender<bool>) {
@@ -273,7 +273,10 @@ mod tests {
         for name in ["a", &"b".repeat(70_000), "c"] {
             totals.statistic(name, StatisticValue::Counter(1));
         }
-        assert_eq!(sender.send(&Report::new(&Dialect::StatsD, false).compose(&totals)).await, 3);
+        assert_eq!(
+            sender.send(&StatsdReport::new(&Dialect::StatsD, false).compose(&totals)).await,
+            3
+        );
         assert_eq!(sender.skipped, 1);
         let mut buffer = [0; 100];
         for line in ["a:1|c", "c:1|c"] {

@@ -7,22 +7,22 @@ use weir_api::grpc_client;
 const WANTED: &str = "write host:port, such as localhost:8081 or [::1]:8081, or unix:/path";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
+pub struct ServerAddress {
     /// `host:port`, or `unix:` and a path.
     pub(super) authority: String,
     pub(super) is_tls: bool,
 }
 
-impl FromStr for Address {
+impl FromStr for ServerAddress {
     type Err = String;
 
     /// Schemes of Go's clients that select a resolver are ignored.
-    fn from_str(text: &str) -> Result<Address, String> {
+    fn from_str(text: &str) -> Result<ServerAddress, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);
             return match path.is_empty() {
                 true => Err(format!("there is no path; {WANTED}")),
-                false => Ok(Address { authority: format!("unix:{path}"), is_tls: false }),
+                false => Ok(ServerAddress { authority: format!("unix:{path}"), is_tls: false }),
             };
         }
         let (is_tls, rest) = match text.split_once("://") {
@@ -45,7 +45,7 @@ impl FromStr for Address {
         let host = if host.is_empty() { "localhost" } else { host };
         let authority = format!("{host}:{port}");
         match grpc_client::endpoint(&authority, false) {
-            Ok(_) if !host.contains(['/', '@']) => Ok(Address { authority, is_tls }),
+            Ok(_) if !host.contains(['/', '@']) => Ok(ServerAddress { authority, is_tls }),
             _ => Err(format!("it is not an address; {WANTED}")),
         }
     }
@@ -69,7 +69,7 @@ mod tests {
             ("unix:///run/weir.sock", "unix:/run/weir.sock", false),
         ] {
             let authority = authority.to_owned();
-            assert_eq!(text.parse(), Ok(Address { authority, is_tls }), "{text}");
+            assert_eq!(text.parse(), Ok(ServerAddress { authority, is_tls }), "{text}");
         }
         for (text, cause) in [
             ("", "no port"),
@@ -82,7 +82,7 @@ mod tests {
             ("http://weir/a:1", "not an address"),
             ("unix:", "no path"),
         ] {
-            let error = text.parse::<Address>().unwrap_err();
+            let error = text.parse::<ServerAddress>().unwrap_err();
             assert!(error.contains(cause) && error.contains("host:port"), "{text}: {error}");
         }
     }

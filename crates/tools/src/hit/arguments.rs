@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::address::Address;
+use super::address::ServerAddress;
 use crate::http_client::{TlsFiles, parse_timeout};
 use crate::print::Output;
 use weir_api::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -33,7 +33,7 @@ Exits 0 if every request is OK, 3 if one is over its limit, 1 if one fails.";
 pub struct HitArgs {
     /// The server: `host:port`, or `unix:` and a path. `https://` before it enables TLS.
     #[arg(default_value = "127.0.0.1:8081")]
-    pub(super) address: Address,
+    pub(super) address: ServerAddress,
     /// The domain, and the descriptors of each request, each as `key=value,key2=value2`. Write it last.
     #[arg(short, long, required = true, num_args = 1.., value_names = ["DOMAIN", "DESCRIPTOR"])]
     pub(super) domain: Vec<String>,
@@ -94,7 +94,7 @@ fn from_arguments(domain: &[String]) -> Result<RateLimitRequest, String> {
         }
         Ok(descriptor) => Ok(encode(descriptor)),
         // Probably it is meant as the address of the server.
-        Err(_) if !text.contains('=') && text.parse::<Address>().is_ok() => {
+        Err(_) if !text.contains('=') && text.parse::<ServerAddress>().is_ok() => {
             Err(format!("invalid descriptor '{text}': write an address before -d"))
         }
         Err(error) => Err(format!("invalid descriptor '{text}': {error}")),

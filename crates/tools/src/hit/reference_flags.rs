@@ -5,7 +5,7 @@ use std::ffi::OsString;
 
 #[derive(Clone, Copy)]
 enum Becomes {
-    Address,
+    ServerAddress,
     Domain,
     Descriptor,
     Switch(&'static str),
@@ -14,7 +14,7 @@ enum Becomes {
 }
 
 const FLAGS: [(&str, Becomes); 8] = [
-    ("dial_string", Becomes::Address),
+    ("dial_string", Becomes::ServerAddress),
     ("domain", Becomes::Domain),
     ("descriptors", Becomes::Descriptor),
     ("grpc-use-tls", Becomes::Switch("--tls")),
@@ -47,7 +47,7 @@ pub fn rewrite(args: Vec<OsString>) -> Vec<OsString> {
         // Without a value, clap reports what is missing.
         let value = value.or_else(|| args.next()).unwrap_or_default();
         match becomes {
-            Becomes::Address => address = Some(value),
+            Becomes::ServerAddress => address = Some(value),
             Becomes::Domain => domain = Some(value),
             Becomes::Descriptor => descriptors.push(value),
             Becomes::Option(flag) => rewritten.extend([flag.into(), value]),

@@ -102,9 +102,9 @@ fn a_filter_gets_true_values() {
         record(&top, name, 1, Outcome::Admitted(&[]));
     }
     let filter = |domain: &str, entries: &[Entry<'_>]| domain == "d" && entries[0].1 >= "b";
-    let list = top.list(&Query { filter: Some(&filter), ..all(By::Hits) });
+    let list = top.list(&TopQuery { filter: Some(&filter), ..all(By::Hits) });
     assert_eq!((list.rows.len(), list.total), (2, 3));
-    let list = top.list(&Query { filter: Some(&|_, _| false), ..all(By::Hits) });
+    let list = top.list(&TopQuery { filter: Some(&|_, _| false), ..all(By::Hits) });
     assert_eq!(list.rows, []);
 }
 

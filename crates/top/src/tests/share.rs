@@ -87,7 +87,7 @@ async fn share(replicas: &[Arc<Top>], texts: &[Texts], seconds: u64) {
 }
 
 /// Returns a list of all replicas, as one of them has it.
-async fn list_all(top: &Top, texts: &Texts, query: &Query<'_>) -> TopList {
+async fn list_all(top: &Top, texts: &Texts, query: &TopQuery<'_>) -> TopList {
     top.list_all(query, &top.others(Some(texts)).await.unwrap())
 }
 
@@ -120,10 +120,10 @@ async fn each_replica_lists_the_keys_of_all() {
         assert_eq!((list.scope, list.replicas, list.total, list.unlisted), (Scope::All, 3, 39, 0));
         let near = list_all(top, texts, &all(By::Near)).await.rows;
         assert_eq!((near.len(), near[0].count, near[0].near.as_ref().unwrap().used), (1, 3, 9));
-        let denied = Query { window: Window::Minute, limit: 1, ..all(By::Denied) };
+        let denied = TopQuery { window: Window::Minute, limit: 1, ..all(By::Denied) };
         let denied = list_all(top, texts, &denied).await;
         assert_eq!((denied.rows.len(), denied.rows[0].count), (1, 30));
-        let none = Query { rule: Some("other"), ..all(By::Hits) };
+        let none = TopQuery { rule: Some("other"), ..all(By::Hits) };
         assert_eq!(list_all(top, texts, &none).await.rows, []);
     }
     assert_eq!(top_of(&replicas[0]), 10, "its own list stays");
@@ -270,7 +270,7 @@ proptest! {
         });
         let others = Others::read(&texts.collect::<Vec<_>>());
         for (by, window) in [(By::Hits, Window::Minute), (By::Denied, Window::Hour)] {
-            let list = replicas[asked].list_all(&Query { window, ..all(by) }, &others);
+            let list = replicas[asked].list_all(&TopQuery { window, ..all(by) }, &others);
             prop_assert_eq!(list.replicas, 3);
             check(&list, &exact);
         }

@@ -61,7 +61,7 @@ fn a_key_that_becomes_frequent_replaces_others() {
     for _ in 0..50 {
         record(&top, "new", 1, Outcome::Admitted(&[]));
     }
-    let list = top.list(&Query { limit: 1, ..all(By::Hits) });
+    let list = top.list(&TopQuery { limit: 1, ..all(By::Hits) });
     assert_eq!(user(&list.rows[0]), "new");
     assert!(list.rows[0].count - list.rows[0].error >= 25, "{list:?}");
 }

@@ -13,7 +13,7 @@ fn pass(top: &Top, clock: &ManualClock, seconds: u64) {
 }
 
 fn list(top: &Top, window: Window) -> TopList {
-    top.list(&Query { window, ..all(By::Hits) })
+    top.list(&TopQuery { window, ..all(By::Hits) })
 }
 
 fn first(top: &Top, window: Window) -> Option<(String, u64, u64)> {
@@ -37,7 +37,7 @@ fn who_is_busy_today_stands_above_who_was_yesterday() {
     assert_eq!(list(&top, Window::Minute).rows.len(), 1);
     assert_eq!(list(&top, Window::Hour).rows.len(), 2);
     assert_eq!(list(&top, Window::Hour).total, 1_010);
-    let denied = top.list(&Query { window: Window::Hour, ..all(By::Denied) });
+    let denied = top.list(&TopQuery { window: Window::Hour, ..all(By::Denied) });
     assert_eq!((denied.window, user(&denied.rows[0])), (Window::Hour, "today"));
 }
 
@@ -80,7 +80,7 @@ fn lists_are_of_one_domain_and_one_rule() {
     count("b", "user", &[("user", "1")]);
     count("b", "api_key_s3cret", &[("api_key", "s3cret")]);
     let rows = |domain, rule| {
-        let list = top.list(&Query { domain, rule, ..all(By::Hits) });
+        let list = top.list(&TopQuery { domain, rule, ..all(By::Hits) });
         assert_eq!(list.total, 4);
         list.rows
     };
@@ -143,7 +143,7 @@ proptest! {
                 continue;
             }
             for (window, by) in Window::ALL.into_iter().flat_map(|w| [(w, By::Hits), (w, By::Denied)]) {
-                let list = top.list(&Query { window, ..all(by) });
+                let list = top.list(&TopQuery { window, ..all(by) });
                 let from = clock.monotonic() - list.seconds * SECOND;
                 let mut exact: HashMap<String, u64> = HashMap::new();
                 for (_, user, count) in hits.iter().filter(|(at, ..)| *at >= from) {

@@ -201,7 +201,7 @@ fn controlled(counts: &LimiterCounts) -> Value {
 fn top_keys(top: &Top, others: Option<&Others>) -> Value {
     let (limit, window) = (MAX_TOP_ROWS, Window::Minute);
     let list = |by| {
-        let query = weir_top::Query { limit, window, ..weir_top::Query::new(by) };
+        let query = weir_top::TopQuery { limit, window, ..weir_top::TopQuery::new(by) };
         others.map_or_else(|| top.list(&query), |others| top.list_all(&query, others))
     };
     json!({

@@ -59,7 +59,7 @@ pub(super) async fn list<S: Store + Operations>(
         // Other replicas list paths as they are shown.
         let shown = known.as_ref().ok().and_then(Option::as_deref);
         let rule = shown.or(path);
-        let query = weir_top::Query { by, window, limit, domain, rule, filter: None };
+        let query = weir_top::TopQuery { by, window, limit, domain, rule, filter: None };
         let list = match others {
             Some(others) => top.list_all(&query, &others),
             None => top.list(&query),
@@ -105,7 +105,7 @@ pub(super) async fn matched(top: Arc<Top>, control: Control) -> Result<MatchedHi
         let filter: &weir_top::Filter<'_> = &|domain, entries| control.matches(domain, entries);
         let (filter, window) = (Some(filter), Window::Hour);
         let mut list =
-            top.list(&weir_top::Query { filter, window, ..weir_top::Query::new(By::Hits) });
+            top.list(&weir_top::TopQuery { filter, window, ..weir_top::TopQuery::new(By::Hits) });
         let hits = list.rows.iter().map(|row| row.count - row.error).sum();
         list.rows.truncate(MATCHED_ROWS);
         MatchedHits { rows: list.rows, hits, all: list.total }

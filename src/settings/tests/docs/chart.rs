@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::settings::reference::no_effect::NO_EFFECT;
 use crate::settings::reference::read::read;
 use crate::settings::reference::variables::VARIABLES;
-use crate::settings::reference::{Effect, RedisEffect, Variable};
+use crate::settings::reference::{RedisEffect, Variable, VariableEffect};
 use crate::settings::table::SETTINGS;
 
 /// Settings, and groups of settings, that the chart sets or that are secret, with what to use instead.
@@ -169,12 +169,14 @@ fn refusal(variable: &str, settings: &[&str]) -> Option<String> {
 /// Returns the settings that a variable of the reference sets.
 fn settings_of(variable: &Variable) -> Vec<&'static str> {
     let mut settings = match variable.effect {
-        Effect::Set(setting, _) | Effect::SetText(setting) => vec![setting],
-        Effect::Defines(_) => vec![],
-        Effect::Backend => vec!["store.kind"],
-        Effect::Redis(RedisEffect::PerSecond) => vec!["store.redis.per_second.url", "store.kind"],
-        Effect::Redis(RedisEffect::Same(setting)) => vec![setting, "store.kind"],
-        Effect::Redis(RedisEffect::Url(one, other) | RedisEffect::Login(one, other)) => {
+        VariableEffect::Set(setting, _) | VariableEffect::SetText(setting) => vec![setting],
+        VariableEffect::Defines(_) => vec![],
+        VariableEffect::Backend => vec!["store.kind"],
+        VariableEffect::Redis(RedisEffect::PerSecond) => {
+            vec!["store.redis.per_second.url", "store.kind"]
+        }
+        VariableEffect::Redis(RedisEffect::Same(setting)) => vec![setting, "store.kind"],
+        VariableEffect::Redis(RedisEffect::Url(one, other) | RedisEffect::Login(one, other)) => {
             vec![one, other, "store.kind"]
         }
     };

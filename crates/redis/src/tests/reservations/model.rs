@@ -282,6 +282,33 @@ fn what_returns_nothing_moves_no_window() {
     }
 }
 
+/// A reservation lapses, and a denied batch would settle it; then the clock steps back, and it lives again.
+#[test]
+fn a_denied_batch_leaves_a_lapsed_reservation() {
+    let reserve = |least, most, timeout| Reserve { least, most, timeout };
+    let settle =
+        |reserve| ReservationOp::Settle { used: 0, otherwise: Otherwise::Reserve(reserve) };
+    let many = ReservationOp::Reserve { reserve: reserve(2, 10, 600), once: None };
+    let again = ReservationOp::Reserve { reserve: reserve(0, 0, 600), once: NonZeroU16::new(1) };
+    let second = SECOND as i64;
+    for plan in 0..plans().len() {
+        let step = |pass, ops: &[(usize, ReservationOp)]| {
+            let charge = |(id, op): &(usize, ReservationOp)| {
+                let op = Op::Reservation(*op);
+                ModelCharge { key: 0, plan, id: *id, op, role: Role::Enforced }
+            };
+            Step { pass, together: true, charges: ops.iter().map(charge).collect() }
+        };
+        let steps = vec![
+            step(0, &[(1, settle(reserve(0, 1, 5)))]),
+            step(1, &[(0, ReservationOp::Reserve { reserve: reserve(0, 1, 600), once: None })]),
+            step(5 * second, &[(0, many), (1, settle(reserve(20_000, 20_000, 600)))]),
+            step(-2 * second, &[(1, again)]),
+        ];
+        agrees_step_by_step(1, Just(steps));
+    }
+}
+
 /// Charges of one round trip get the answers that they would have got one after the other.
 #[test]
 fn agrees_with_the_arithmetic_at_once() {

@@ -15,7 +15,7 @@ use weir_common::throttle::Throttle;
 const CONNECTION_DIVISOR: usize = 8;
 
 #[derive(Debug)]
-pub struct MemoryBudget {
+pub struct ClientMemory {
     max_bytes: usize,
     /// Bytes per connection that do not count against the budget.
     free_bytes: usize,
@@ -23,10 +23,10 @@ pub struct MemoryBudget {
     log: Throttle,
 }
 
-impl MemoryBudget {
-    pub fn new(max_bytes: usize, free_bytes: usize) -> Arc<MemoryBudget> {
+impl ClientMemory {
+    pub fn new(max_bytes: usize, free_bytes: usize) -> Arc<ClientMemory> {
         let (held_bytes, log) = Default::default();
-        Arc::new(MemoryBudget { max_bytes, free_bytes, held_bytes, log })
+        Arc::new(ClientMemory { max_bytes, free_bytes, held_bytes, log })
     }
 
     /// Takes bytes. Returns false, and takes none, if there is no room for them.
@@ -57,25 +57,25 @@ impl MemoryBudget {
 
 /// The part of the budget that one connection uses.
 #[derive(Debug)]
-pub struct ConnectionBudget {
-    budget: Arc<MemoryBudget>,
+pub struct ConnectionMemory {
+    budget: Arc<ClientMemory>,
     free_bytes: usize,
     held_bytes: Mutex<usize>,
 }
 
-impl ConnectionBudget {
-    pub fn new(budget: &Arc<MemoryBudget>) -> Arc<ConnectionBudget> {
-        ConnectionBudget::with_free(budget, budget.free_bytes)
+impl ConnectionMemory {
+    pub fn new(budget: &Arc<ClientMemory>) -> Arc<ConnectionMemory> {
+        ConnectionMemory::with_free(budget, budget.free_bytes)
     }
 
     /// Returns a part in which nothing is free.
-    pub fn without_free(budget: &Arc<MemoryBudget>) -> Arc<ConnectionBudget> {
-        ConnectionBudget::with_free(budget, 0)
+    pub fn without_free(budget: &Arc<ClientMemory>) -> Arc<ConnectionMemory> {
+        ConnectionMemory::with_free(budget, 0)
     }
 
-    fn with_free(budget: &Arc<MemoryBudget>, free_bytes: usize) -> Arc<ConnectionBudget> {
+    fn with_free(budget: &Arc<ClientMemory>, free_bytes: usize) -> Arc<ConnectionMemory> {
         let (budget, held_bytes) = (budget.clone(), Mutex::new(0));
-        Arc::new(ConnectionBudget { budget, free_bytes, held_bytes })
+        Arc::new(ConnectionMemory { budget, free_bytes, held_bytes })
     }
 
     /// Returns how much of what the connection holds counts.
@@ -83,8 +83,8 @@ impl ConnectionBudget {
         held.saturating_sub(self.free_bytes)
     }
 
-    pub fn reservation(self: &Arc<Self>) -> Reservation {
-        Reservation { connection: self.clone(), bytes: 0 }
+    pub fn reservation(self: &Arc<Self>) -> HeldMemory {
+        HeldMemory { connection: self.clone(), bytes: 0 }
     }
 
     fn try_acquire(&self, bytes: usize) -> bool {
@@ -110,12 +110,12 @@ impl ConnectionBudget {
 
 /// The memory of one buffer, released when this is dropped.
 #[derive(Debug)]
-pub struct Reservation {
-    connection: Arc<ConnectionBudget>,
+pub struct HeldMemory {
+    connection: Arc<ConnectionMemory>,
     bytes: usize,
 }
 
-impl Reservation {
+impl HeldMemory {
     /// Sets what is held to `bytes`. Returns false, logs a refusal, and changes nothing, if that
     /// exceeds the budget.
     pub fn resize(&mut self, bytes: usize) -> bool {
@@ -141,7 +141,7 @@ impl Reservation {
     }
 }
 
-impl Drop for Reservation {
+impl Drop for HeldMemory {
     fn drop(&mut self) {
         self.connection.release(self.bytes);
     }
@@ -156,14 +156,14 @@ mod tests {
     const PART: usize = MAX / CONNECTION_DIVISOR;
     const FREE_BYTES: usize = 128 << 10;
 
-    fn budget(max_bytes: usize) -> Arc<MemoryBudget> {
-        MemoryBudget::new(max_bytes, FREE_BYTES)
+    fn budget(max_bytes: usize) -> Arc<ClientMemory> {
+        ClientMemory::new(max_bytes, FREE_BYTES)
     }
 
     #[test]
     fn a_connection_gets_an_eighth_of_the_budget_and_returns_it() {
         let budget = budget(MAX);
-        let account = ConnectionBudget::new(&budget);
+        let account = ConnectionMemory::new(&budget);
         let (mut one, mut two) = (account.reservation(), account.reservation());
         assert!(one.resize(FREE_BYTES) && budget.held_bytes.load(Ordering::Relaxed) == 0);
         assert!(one.resize(FREE_BYTES + PART - 1));
@@ -178,14 +178,14 @@ mod tests {
     #[test]
     fn the_free_bytes_do_not_depend_on_other_connections() {
         let budget = budget(MAX);
-        let reservations: Vec<Reservation> = (0..CONNECTION_DIVISOR)
+        let reservations: Vec<HeldMemory> = (0..CONNECTION_DIVISOR)
             .map(|_| {
-                let mut reservation = ConnectionBudget::new(&budget).reservation();
+                let mut reservation = ConnectionMemory::new(&budget).reservation();
                 assert!(reservation.resize(FREE_BYTES + PART));
                 reservation
             })
             .collect();
-        let mut late = ConnectionBudget::new(&budget).reservation();
+        let mut late = ConnectionMemory::new(&budget).reservation();
         assert!(!late.resize(FREE_BYTES + 1));
         assert!(late.resize(FREE_BYTES));
         drop(reservations);
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn nothing_is_free_where_all_counts() {
         let budget = budget(MAX);
-        let mut waiting = ConnectionBudget::without_free(&budget).reservation();
+        let mut waiting = ConnectionMemory::without_free(&budget).reservation();
         assert!(waiting.try_grow(PART - 1) && waiting.try_grow(1) && !waiting.try_grow(1));
         assert_eq!(budget.held_bytes.load(Ordering::Relaxed), PART);
         assert!(waiting.resize(0) && !waiting.resize(PART + 1));
@@ -208,9 +208,9 @@ mod tests {
             steps in prop::collection::vec((0..6_usize, 0..3_usize, 0..3 * FREE_BYTES), 0..200),
         ) {
             let budget = budget(2 * FREE_BYTES * CONNECTION_DIVISOR / 3);
-            let accounts: Vec<_> = (0..6).map(|_| ConnectionBudget::new(&budget)).collect();
-            let reservation = |account: &Arc<ConnectionBudget>| account.reservation();
-            let mut reservations: Vec<[Reservation; 3]> =
+            let accounts: Vec<_> = (0..6).map(|_| ConnectionMemory::new(&budget)).collect();
+            let reservation = |account: &Arc<ConnectionMemory>| account.reservation();
+            let mut reservations: Vec<[HeldMemory; 3]> =
                 accounts.iter().map(|a| [reservation(a), reservation(a), reservation(a)]).collect();
             for (account, which, bytes) in steps {
                 let reservation = &mut reservations[account][which];
