@@ -14,13 +14,13 @@ const PLACES: usize = 1_024;
 const SHAPE: &str = "cell";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Throttle {
+pub struct ThrottleArguments {
     pub burst: u32,
     pub count: u32,
     pub seconds: u32,
 }
 
-impl Throttle {
+impl ThrottleArguments {
     /// Builds the plan of its limit; none if its numbers are out of range.
     pub fn plan(&self) -> Option<Plan> {
         let gcra = Gcra::continuing(self.count, u64::from(self.seconds) * SECOND, self.burst);
@@ -32,7 +32,7 @@ impl Throttle {
 /// The numbers in a command that describe a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Parameters {
-    Throttle(Throttle),
+    Throttle(ThrottleArguments),
     Bucket(ReduceBucket),
 }
 

@@ -125,6 +125,30 @@ fn product() -> Vec<Source> {
     roots.flat_map(|package| sources(&package.join("src"))).collect()
 }
 
+/// A reader of two packages meets one idea by one name.
+#[test]
+fn public_types_have_a_name_of_their_own() {
+    // What a rule says, and what a charge does.
+    let exceptions = ["Reserve"];
+    let mut packages_of: BTreeMap<String, BTreeSet<PathBuf>> = BTreeMap::new();
+    for package in packages().into_iter().chain([root().to_owned()]) {
+        for file in sources(&package.join("src")) {
+            let lines = file.code.lines().filter_map(|line| line.strip_prefix("pub "));
+            for line in lines {
+                let Some((kind, rest)) = line.split_once(' ') else { continue };
+                let name =
+                    rest.split(|char: char| !char.is_alphanumeric()).next().unwrap_or_default();
+                if ["struct", "enum", "trait"].contains(&kind) && !exceptions.contains(&name) {
+                    packages_of.entry(name.to_owned()).or_default().insert(package.clone());
+                }
+            }
+        }
+    }
+    assert!(packages_of.len() > 300, "{}", packages_of.len());
+    packages_of.retain(|_, packages| packages.len() > 1);
+    assert!(packages_of.is_empty(), "{packages_of:#?}");
+}
+
 /// One that is shorter belongs to the file that uses it, or has a subject that is larger.
 #[test]
 fn few_files_are_short() {

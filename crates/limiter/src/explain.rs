@@ -18,7 +18,7 @@ use weir_common::value;
 use weir_controls::{ActiveView, Control};
 use weir_limit::Limit;
 use weir_rules::{
-    Candidate, MatchKind, NearMiss, Origin, ReserveStep, Rule, RuleDescription, Step,
+    Candidate, MatchKind, NearMiss, Origin, ReserveStep, Rule, RuleDescription, TraceStep,
 };
 use weir_store::States;
 
@@ -159,7 +159,8 @@ pub fn explain<'s>(
             None => rules.near_misses(request.domain, entries),
             Some(_) => Vec::new(),
         };
-        let shares = |step: &Step<'_>| step.matched.is_some_and(|matched| matched.share_threshold);
+        let shares =
+            |step: &TraceStep<'_>| step.matched.is_some_and(|matched| matched.share_threshold);
         let limits = rule.iter().filter_map(|rule| rule.plan.as_ref());
         let of_domain = domain.zip(*rule);
         ExplainedDescriptor {

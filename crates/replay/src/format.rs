@@ -18,7 +18,7 @@ use self::pattern::{Pattern, PatternReader};
 use crate::rows::{Fields, Rows};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum InputFormat {
     /// One JSON object a line.
     Jsonl,
     /// Comma-separated values; the first line names the fields.
@@ -50,29 +50,29 @@ pub(super) struct Patterns {
     error: String,
 }
 
-impl Format {
+impl InputFormat {
     /// Guesses the format from the name of the file and its first line.
-    pub fn guess(name: &str, first_line: &[u8]) -> Format {
+    pub fn guess(name: &str, first_line: &[u8]) -> InputFormat {
         let name = name.strip_suffix(".gz").unwrap_or(name);
         if Path::new(name).extension().is_some_and(|extension| extension == "csv") {
-            return Format::Csv;
+            return InputFormat::Csv;
         }
         match first_line.trim_ascii_start().first() {
-            Some(b'{') => Format::Jsonl,
-            _ => Format::Envoy,
+            Some(b'{') => InputFormat::Jsonl,
+            _ => InputFormat::Envoy,
         }
     }
 
     /// The keys of fields that other formats name differently.
     pub fn aliases(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Format::Istio => &[
+            InputFormat::Istio => &[
                 ("time", "start_time"),
                 ("status", "response_code"),
                 ("flags", "response_flags"),
                 ("upstream_time", "upstream_service_time"),
             ],
-            Format::EnvoyGateway => &[
+            InputFormat::EnvoyGateway => &[
                 ("time", "start_time"),
                 ("path", "x-envoy-origin-path"),
                 ("status", "response_code"),
@@ -90,7 +90,7 @@ impl Format {
     /// The fields from which the client's address is found, if the format is JSON that has them.
     pub fn client_sources(self) -> Option<[&'static str; 2]> {
         match self {
-            Format::Istio | Format::EnvoyGateway => {
+            InputFormat::Istio | InputFormat::EnvoyGateway => {
                 Some(["x_forwarded_for", "downstream_remote_address"])
             }
             _ => None,
@@ -100,20 +100,20 @@ impl Format {
 
 impl LineReader {
     /// Returns a reader of these fields. `hops` are the trusted proxies before the one that wrote the log.
-    pub fn new(format: Format, fields: &Fields, hops: Option<usize>) -> LineReader {
+    pub fn new(format: InputFormat, fields: &Fields, hops: Option<usize>) -> LineReader {
         let parsed = |format: &str| Vec::from_iter(log_format::parse(format));
         let (patterns, name) = match format {
-            Format::Jsonl => return LineReader::Json(Json::default()),
-            Format::Csv => return LineReader::Csv(Box::new(Csv::new())),
-            Format::Envoy => (parsed(ENVOY), "Envoy's default text format"),
-            Format::Istio => (parsed(ISTIO), "Istio's default text format"),
-            Format::EnvoyGateway => (Vec::new(), "the default JSON of Envoy Gateway"),
-            Format::Combined => {
+            InputFormat::Jsonl => return LineReader::Json(Json::default()),
+            InputFormat::Csv => return LineReader::Csv(Box::new(Csv::new())),
+            InputFormat::Envoy => (parsed(ENVOY), "Envoy's default text format"),
+            InputFormat::Istio => (parsed(ISTIO), "Istio's default text format"),
+            InputFormat::EnvoyGateway => (Vec::new(), "the default JSON of Envoy Gateway"),
+            InputFormat::Combined => {
                 (vec![combined(true), combined(false)], "the combined format of Apache and nginx")
             }
         };
         let help = match format {
-            Format::Envoy => {
+            InputFormat::Envoy => {
                 "write --format jsonl, csv, istio or combined if it is one of these, or --log-format and its format"
             }
             _ => "write --log-format and the format that it has",
@@ -175,13 +175,13 @@ mod tests {
     #[test]
     fn formats_are_guessed() {
         for (name, line, format) in [
-            ("a.log", "{\"a\": 1}", Format::Jsonl),
-            ("<stdin>", "  {", Format::Jsonl),
-            ("a.csv", "time,path", Format::Csv),
-            ("a.csv.gz", "time,path", Format::Csv),
-            ("a.log.gz", "[2026-01-01T00:00:00Z] \"GET", Format::Envoy),
+            ("a.log", "{\"a\": 1}", InputFormat::Jsonl),
+            ("<stdin>", "  {", InputFormat::Jsonl),
+            ("a.csv", "time,path", InputFormat::Csv),
+            ("a.csv.gz", "time,path", InputFormat::Csv),
+            ("a.log.gz", "[2026-01-01T00:00:00Z] \"GET", InputFormat::Envoy),
         ] {
-            assert_eq!(Format::guess(name, line.as_bytes()), format, "{name} {line}");
+            assert_eq!(InputFormat::guess(name, line.as_bytes()), format, "{name} {line}");
         }
     }
 }

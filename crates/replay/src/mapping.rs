@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use clap::Args;
 
-use crate::format::Format;
+use crate::format::InputFormat;
 use crate::format::client::CLIENT;
 use crate::format::log_format;
 use crate::format::pattern::Pattern;
@@ -29,7 +29,7 @@ pub struct Mapping {
     /// The index of the field with the hits.
     pub(super) hits: Option<usize>,
     /// Guessed if none.
-    pub(super) format: Option<Format>,
+    pub(super) format: Option<InputFormat>,
     /// A format of its own, in place of `format`.
     pub(super) log_format: Option<Pattern>,
     /// The trusted proxies before the one that wrote the log.
@@ -53,9 +53,9 @@ pub struct MappingArgs {
     /// The field with the number of hits. Default: 1 hit per request.
     #[arg(long, value_name = "FIELD")]
     hits: Option<String>,
-    /// Format of the log. Default: by its name and first line.
+    /// InputFormat of the log. Default: by its name and first line.
     #[arg(long, value_enum, value_name = "FORMAT")]
-    format: Option<Format>,
+    format: Option<InputFormat>,
     /// The format of each line, with Envoy's operators, such as `%REQ(:PATH)%`.
     #[arg(long, value_name = "STRING", conflicts_with = "format")]
     log_format: Option<String>,
@@ -84,7 +84,7 @@ impl Mapping {
         });
         let (format, log_format, trusted_hops) =
             (args.format, log_format.transpose()?, args.trusted_hops);
-        let mut fields = Fields::with_aliases(format.map_or(&[], Format::aliases));
+        let mut fields = Fields::with_aliases(format.map_or(&[], InputFormat::aliases));
         // The first fields have room.
         let time = fields.add(&args.time).unwrap_or_default();
         let hits = args.hits.as_ref().and_then(|name| fields.add(name));
@@ -95,7 +95,7 @@ impl Mapping {
         let descriptors = descriptors.collect::<Result<_, _>>()?;
         check_fields(&fields, format, log_format.as_ref(), trusted_hops)?;
         if fields.index(CLIENT.as_bytes()).is_some() {
-            for source in format.and_then(Format::client_sources).into_iter().flatten() {
+            for source in format.and_then(InputFormat::client_sources).into_iter().flatten() {
                 fields.add(source);
             }
         }
@@ -116,7 +116,7 @@ impl Mapping {
 /// Checks that the format has the fields, as far as that is known before the log is read.
 fn check_fields(
     fields: &Fields,
-    format: Option<Format>,
+    format: Option<InputFormat>,
     log_format: Option<&Pattern>,
     trusted_hops: Option<usize>,
 ) -> Result<(), String> {
@@ -133,7 +133,7 @@ fn check_fields(
         }
     }
     match format {
-        Some(Format::Jsonl | Format::Csv) if trusted_hops.is_some() => {
+        Some(InputFormat::Jsonl | InputFormat::Csv) if trusted_hops.is_some() => {
             Err("this format has no client_address, which --trusted-hops is for: write {FIELD|hop:N} with the \
                  field of the header X-Forwarded-For"
                 .to_owned())

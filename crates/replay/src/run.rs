@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::distinct::Distinct;
 use super::format::csv::Line;
-use super::format::{Format, LineReader};
+use super::format::{InputFormat, LineReader};
 use super::input::{Input, MAX_LINE_BYTES, NextLine};
 use super::mapping::Mapping;
 use super::progress::Progress;
@@ -227,7 +227,7 @@ fn read_lines(
                 let mark = traffic.lines == 1 && line.starts_with(BYTE_ORDER_MARK);
                 let line = if mark { &line[BYTE_ORDER_MARK.len()..] } else { line };
                 let format = || {
-                    let format = Format::guess(&input.name, line);
+                    let format = InputFormat::guess(&input.name, line);
                     LineReader::new(format, &mapping.fields, mapping.trusted_hops)
                 };
                 rows.start();

@@ -35,7 +35,7 @@ pub use compare::{Change, Difference, ListedRule, compare};
 pub use compile::Loaded;
 pub use describe::{LimitDescription, RuleDescription, RuleOfDomain};
 pub use matcher::near_miss::NearMiss;
-pub use matcher::trace::{Candidate, Level, Step, Trace, Within};
+pub use matcher::trace::{Candidate, Level, Trace, TraceStep, Within};
 pub use metrics::{HitTotals, RuleTotals, collect_metrics, totals};
 pub use model::proto;
 pub use model::reserve::{Reserve, ReserveStep};

@@ -2,7 +2,7 @@
 
 use crate::resp::command::{CommandError, DOMAIN};
 use crate::resp::parser::read_integer;
-use crate::resp::plans::{Parameters, Throttle};
+use crate::resp::plans::{Parameters, ThrottleArguments};
 use crate::resp::reply::Replies;
 use crate::resp::server::Resp;
 use weir_common::value;
@@ -24,7 +24,8 @@ pub(super) async fn throttle<S: Store>(
     };
     // One hit more than the burst may come at once.
     let burst = read_number(burst)?.checked_add(1).ok_or(CommandError::Integer)?;
-    let throttle = Throttle { burst, count: read_number(count)?, seconds: read_number(period)? };
+    let throttle =
+        ThrottleArguments { burst, count: read_number(count)?, seconds: read_number(period)? };
     let plan = resp.plans.get(Parameters::Throttle(throttle)).ok_or(CommandError::Integer)?;
     let name = value::encode(key);
     let key = Key { domain: DOMAIN, entries: &[("throttle", &name)] };

@@ -20,14 +20,14 @@ use weir_common::value;
 #[derive(Debug, Default)]
 pub struct Trace<'s> {
     /// One for each entry that was looked up. The last has no match if an entry has none, or is part of a reservation.
-    pub steps: Vec<Step<'s>>,
+    pub steps: Vec<TraceStep<'s>>,
     /// The match of the last entry, if all match.
     pub end: Option<Candidate<'s>>,
 }
 
 /// The look-up of one entry.
 #[derive(Debug)]
-pub struct Step<'s> {
+pub struct TraceStep<'s> {
     /// The descriptor that the entry matches.
     pub matched: Option<Candidate<'s>>,
     /// Further descriptors of the level that match the entry, in the order in which they are tried.
@@ -229,7 +229,7 @@ impl Domain {
                 node.sets.as_ref().and_then(|sets| sets.list_named(&node.children, key, value));
             let is_other = |list: &str| matched.is_none_or(|matched| *matched.text != *list);
             let list_name = named.map(|list| &*list.text).filter(|list| is_other(list));
-            trace.steps.push(Step { matched, later, list_name, reserve: None, level });
+            trace.steps.push(TraceStep { matched, later, list_name, reserve: None, level });
             let Some(found) = found else { return trace };
             let (child, further) = (found.child, &entries[i + 1..]);
             if further.is_empty() {
@@ -237,7 +237,7 @@ impl Domain {
             } else if child.is_end(further) {
                 trace.end = matched;
                 let rule = child.rule.as_ref();
-                trace.steps.extend((i + 1..entries.len()).map(|i| Step {
+                trace.steps.extend((i + 1..entries.len()).map(|i| TraceStep {
                     matched: None,
                     later: Vec::new(),
                     list_name: None,

@@ -7,7 +7,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use super::closed;
-use super::file_id::{DiskFileKind, FileId, Identity};
+use super::file_id::{DiskFileKind, FileId, FileIdentity};
 use super::frame::Seal;
 use super::meta::{Meta, MetaFile, VERSION};
 use weir_common::regular;
@@ -78,9 +78,9 @@ pub struct Directory {
     /// The directory itself; while it is open, no other one can have its identity.
     opened: File,
     lock: File,
-    meta_identity: Identity,
+    meta_identity: FileIdentity,
     /// The files with records that a start needs.
-    kept: BTreeMap<FileId, Identity>,
+    kept: BTreeMap<FileId, FileIdentity>,
 }
 
 impl Directory {
@@ -150,7 +150,7 @@ impl Directory {
 
     /// Checks that the path leads here and that no file that a start needs was removed or replaced; the error names it.
     pub fn verify(&self) -> io::Result<()> {
-        Identity::of(&self.opened.metadata()?).check(&self.path, "the directory")?;
+        FileIdentity::of(&self.opened.metadata()?).check(&self.path, "the directory")?;
         self.check_lock()?;
         self.meta_identity.check(&self.path.join("meta"), "meta")?;
         for (file, identity) in &self.kept {
@@ -161,7 +161,7 @@ impl Directory {
     }
 
     fn check_lock(&self) -> io::Result<()> {
-        Identity::of(&self.lock.metadata()?).check(&self.path.join("lock"), "lock")
+        FileIdentity::of(&self.lock.metadata()?).check(&self.path.join("lock"), "lock")
     }
 
     /// Records that a file has its final length, from which on only weir may remove it.
@@ -236,14 +236,14 @@ impl Directory {
         };
         let created = regular::create(&self.path.join(name))?;
         if file.kind == DiskFileKind::Log {
-            self.kept.insert(file, Identity::of(&created.metadata()?));
+            self.kept.insert(file, FileIdentity::of(&created.metadata()?));
         }
         Ok(created)
     }
 
     /// Gives a whole snapshot of that length its name.
     pub fn finish(&mut self, file: FileId, snapshot: &File, bytes: u64) -> io::Result<()> {
-        let identity = Identity::of(&snapshot.metadata()?).with_length(bytes);
+        let identity = FileIdentity::of(&snapshot.metadata()?).with_length(bytes);
         identity.check(&self.path.join(file.unfinished_name()), "the snapshot")?;
         fs::rename(self.path.join(file.unfinished_name()), self.path.join(file.name()))?;
         self.kept.insert(file, identity);
@@ -308,9 +308,9 @@ fn read_meta(path: &Path) -> Result<MetaFile, OpenError> {
 }
 
 /// Returns the identity of a file that has its final length.
-fn whole(path: &Path, file: &str) -> io::Result<Identity> {
+fn whole(path: &Path, file: &str) -> io::Result<FileIdentity> {
     let metadata = fs::metadata(path.join(file))?;
-    Ok(Identity::of(&metadata).with_length(metadata.len()))
+    Ok(FileIdentity::of(&metadata).with_length(metadata.len()))
 }
 
 fn files_in(path: &Path) -> io::Result<Vec<FileId>> {

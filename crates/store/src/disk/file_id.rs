@@ -53,20 +53,20 @@ impl FileId {
 
 /// What a path has to lead to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct FileIdentity {
     device: u64,
     inode: u64,
     /// The length; none while the file is written, and for a directory.
     length: Option<u64>,
 }
 
-impl Identity {
-    pub fn of(metadata: &Metadata) -> Identity {
-        Identity { device: metadata.dev(), inode: metadata.ino(), length: None }
+impl FileIdentity {
+    pub fn of(metadata: &Metadata) -> FileIdentity {
+        FileIdentity { device: metadata.dev(), inode: metadata.ino(), length: None }
     }
 
-    pub fn with_length(self, bytes: u64) -> Identity {
-        Identity { length: Some(bytes), ..self }
+    pub fn with_length(self, bytes: u64) -> FileIdentity {
+        FileIdentity { length: Some(bytes), ..self }
     }
 
     /// Checks that a path leads to the file or directory of this identity; else the error starts with `name`.
