@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use weir::proto::envoy::service::ratelimit::v3::RateLimitResponse;
-use weir::rls::service::{ResponseOptions, RateLimit, Rules, encode_framed, encode_message};
+use weir::rls::service::{RateLimit, ResponseOptions, Rules, encode_framed, encode_message};
 use weir_api::headers::{HeaderNames, HeaderOptions};
 use weir_common::clock::ManualClock;
 use weir_limit::SECOND;

@@ -10,7 +10,7 @@ use weir::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use weir::rls::service::{Descriptors, RequestView};
 use weir_limit::SECOND;
 use weir_rules::source::RuleFile;
-use weir_rules::{Document, Loaded, RuleOptions, Overlay, Problem, Problems, Rule, RuleSet};
+use weir_rules::{Document, Loaded, Overlay, Problem, Problems, Rule, RuleOptions, RuleSet};
 
 use crate::bench::Bench;
 
@@ -19,8 +19,12 @@ const ASKED: usize = 16;
 
 /// Compiles files or resources and checks the result. `is_in` checks the position of a problem.
 pub fn check<D: Document>(files: Vec<D>, merge_domains: bool, is_in: fn(&Problem, &D)) {
-    let options =
-        RuleOptions { merge_domains, max_log_bytes: 1 << 20, max_problems: 10, ..RuleOptions::default() };
+    let options = RuleOptions {
+        merge_domains,
+        max_log_bytes: 1 << 20,
+        max_problems: 10,
+        ..RuleOptions::default()
+    };
     let loaded = Loaded::compile(files, Problems::new(10), &options, None);
     // Ten errors and ten warnings of a file, and ten times as many of all.
     let most = 20 * loaded.files.len().min(10);
@@ -47,8 +51,12 @@ pub fn check<D: Document>(files: Vec<D>, merge_domains: bool, is_in: fn(&Problem
 
 /// Checks an overlay on files: it makes no good rules bad, and each of its problems has its place.
 pub fn check_overlay(files: &[RuleFile], merge_domains: bool, text: &str) {
-    let options =
-        RuleOptions { merge_domains, max_log_bytes: 1 << 20, max_problems: 10, ..RuleOptions::default() };
+    let options = RuleOptions {
+        merge_domains,
+        max_log_bytes: 1 << 20,
+        max_problems: 10,
+        ..RuleOptions::default()
+    };
     let file = RuleFile { name: "overlay".to_owned(), text: text.to_owned() };
     let overlay = match Overlay::new(vec![file], Vec::new(), &options) {
         Ok(overlay) => overlay,

@@ -11,7 +11,7 @@ use std::io::Cursor;
 use clap::Parser;
 use libfuzzer_sys::fuzz_target;
 use serde::de::IgnoredAny;
-use weir_replay::{Input, Mapping, MappingArgs, Output, Replay};
+use weir_replay::{Input, Mapping, MappingArgs, Replay, ReplayOutput};
 use weir_rules::{RuleOptions, RuleSet, source::RuleFile};
 
 const RULES: &str = "
@@ -54,7 +54,7 @@ fuzz_target!(|input: &[u8]| {
     let Ok(lines) = Input::new(Cursor::new(log.to_vec()), "log".to_owned(), None) else { return };
     let (report, _) = Replay::new(mapping, rules, None, 1_000).run(lines);
     let mut text = Vec::new();
-    for output in [Output::Text, Output::Html, Output::Json] {
+    for output in [ReplayOutput::Text, ReplayOutput::Html, ReplayOutput::Json] {
         text.clear();
         report.print(output, &mut text).expect("memory takes it");
         assert!(std::str::from_utf8(&text).is_ok());

@@ -6,7 +6,7 @@ use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use prost::Message;
 use weir_fuzz::{made, ruled, wire};
 use weir_rules::proto::RateLimitConfig;
-use weir_rules::{Loaded, RuleOptions, Problems, RuleSet, xds};
+use weir_rules::{Loaded, Problems, RuleOptions, RuleSet, xds};
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(config) = RateLimitConfig::decode(bytes) else { return };
