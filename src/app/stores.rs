@@ -16,7 +16,7 @@ use weir_store::guard::{Guard, GuardOptions};
 use weir_store::local::{Local, LocalOptions};
 use weir_store::memory::MemoryStore;
 
-/// DenialFeed kept at a time, about 100 bytes each.
+/// Denials kept at a time, about 100 bytes each.
 const MAX_DENIALS: usize = 64 * 1024;
 
 /// Makes the store of `settings`, by `clock`. It connects when it is first used; a store on disk is

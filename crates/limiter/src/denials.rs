@@ -45,7 +45,7 @@ pub struct Denial {
     /// The policy that denied because the store failed; none if it did not, empty if it is that of the settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
-    /// DenialFeed that were omitted since the last one of the sample, if the receiver counts them.
+    /// Denials that were omitted since the last one of the sample, if the receiver counts them.
     pub suppressed: u64,
     /// Whether it is of the sample.
     #[serde(skip)]

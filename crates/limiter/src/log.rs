@@ -198,7 +198,7 @@ pub(super) struct DenialLog {
     start: Instant,
     /// A second since the start, and below it in 32 bits the number that was logged in that second.
     logged: AtomicU64,
-    /// DenialFeed suppressed since the last one that was logged.
+    /// Denials suppressed since the last one that was logged.
     suppressed: AtomicU64,
     /// Hashes of the last key at its place, and of the second.
     keys: Box<[AtomicU64]>,

@@ -11,7 +11,7 @@ pub struct LimiterOptions {
     pub near_limit_ratio: f32,
     /// The maximum number of descriptors in a request.
     pub max_descriptors: usize,
-    /// DenialFeed that are logged per second at most; 0: none.
+    /// Denials that are logged per second at most; 0: none.
     pub logged_denials: u32,
     /// The maximum number of unknown domains that are counted separately.
     pub max_series: usize,

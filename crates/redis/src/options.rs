@@ -62,9 +62,9 @@ named_enum! {
 pub struct RedisOptions {
     /// The servers.
     pub topology: Topology,
-    /// RedisAccess to the servers.
+    /// Access to the servers.
     pub access: RedisAccess,
-    /// RedisAccess to the sentinels themselves.
+    /// Access to the sentinels themselves.
     pub sentinel_access: RedisAccess,
     /// The start of every key; without braces.
     pub prefix: String,

@@ -53,7 +53,7 @@ pub struct MappingArgs {
     /// The field with the number of hits. Default: 1 hit per request.
     #[arg(long, value_name = "FIELD")]
     hits: Option<String>,
-    /// InputFormat of the log. Default: by its name and first line.
+    /// Format of the log. Default: by its name and first line.
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<InputFormat>,
     /// The format of each line, with Envoy's operators, such as `%REQ(:PATH)%`.

@@ -6,7 +6,7 @@ use crate::overlay::Overlay;
 use crate::source::lists::{Lists, WatchedLists};
 use crate::syntax::problem::DEFAULT_MAX_PROBLEMS;
 
-/// RuleOptions of compilation.
+/// Options of compilation.
 #[derive(Clone, Debug)]
 pub struct RuleOptions {
     /// Whether several files may have the same domain.

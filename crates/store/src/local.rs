@@ -31,7 +31,7 @@ use weir_limit::{Decision, KeyState, LeasedHits, Micros};
 
 /// A wrapper that answers a key without the inner store: because nothing is left, or because hits were charged before.
 ///
-/// # KnownDenials
+/// # Denials
 ///
 /// A denial holds for the same number of hits of the same key until its wait is over, counted from when the charge was
 /// sent. During that time, and for at most `deny_locally_for`, it is repeated: the same answer, less the time that has
@@ -47,7 +47,7 @@ use weir_limit::{Decision, KeyState, LeasedHits, Micros};
 ///   concurrent request, also lengthen the wait; they are noticed within `deny_locally_for`.
 /// - The number of hits used before is that of the first denial.
 ///
-/// **Which.** KnownDenials by a plan whose denials [may be repeated](weir_limit::Plan::repeats_denials). If a plan charges
+/// **Which.** Denials by a plan whose denials [may be repeated](weir_limit::Plan::repeats_denials). If a plan charges
 /// denied hits (a lone fixed window), its counter misses those of repeated denials, which shows only when hits are
 /// refunded or the numbers of the limit change.
 ///

@@ -1,4 +1,4 @@
-//! DenialFeed as a sample has them.
+//! Denials as a sample has them.
 
 use futures_util::FutureExt;
 

@@ -1,4 +1,4 @@
-//! KnownDenials that are known to hold: a table of fixed size.
+//! Denials that are known to hold: a table of fixed size.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::charge::Charge;
 use crate::memory::fingerprint::Fingerprint;
 use weir_limit::{Decision, Micros, Plan, Source};
 
-/// KnownDenials per set. Each key belongs to one set.
+/// Denials per set. Each key belongs to one set.
 pub(super) const WAYS: usize = 8;
 
 pub(super) struct KnownDenials {
@@ -118,7 +118,7 @@ impl KnownDenials {
     }
 
     /// Forgets the denials of a key whose hits were refunded or leased, or whose state was reset, at `now` at the
-    /// latest. KnownDenials of charges sent before are not kept any more.
+    /// latest. Denials of charges sent before are not kept any more.
     pub fn refund(&mut self, key: &Fingerprint, now: Micros) {
         if let Some(set) = self.set(key) {
             set.refunded = set.refunded.max(Some(now));
@@ -126,7 +126,7 @@ impl KnownDenials {
         }
     }
 
-    /// Forgets all denials, at `now` at the latest. KnownDenials of charges sent before are not kept any more.
+    /// Forgets all denials, at `now` at the latest. Denials of charges sent before are not kept any more.
     pub fn clear(&mut self, now: Micros) {
         for set in &mut self.sets {
             set.refunded = set.refunded.max(Some(now));

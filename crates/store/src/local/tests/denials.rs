@@ -62,7 +62,7 @@ async fn conforms() {
 async fn states_are_those_of_the_inner_store() {
     let ([store, _], clock) = replicas(Duration::ZERO);
     conformance::states::conforms(&store, &clock).await;
-    // KnownDenials are repeated, but not after a reset.
+    // Denials are repeated, but not after a reset.
     let ([store, _], clock) = replicas(Duration::from_secs(3_600));
     conformance::states::a_reset_key_starts_over_and_no_other(&store).await;
     conformance::states::counts_over_spans(&store, &clock).await;
