@@ -29,6 +29,8 @@ class Lab:
         self.before = args.before
         self.scenario = ""
         self.pairs = 3 if args.quick else 5
+        # Of one run that is compared by its CPU time.
+        self.duration = {"seconds": 0.7, "warmup": 0.3} if args.quick else {"seconds": 2, "warmup": 0.5}
         # With a single core, all runs are pinned.
         self.processor = args.processor if args.processor in os.sched_getaffinity(0) else 0
 

@@ -5,8 +5,8 @@
 //! when the store answers. The responses to requests that arrived with one read, or that the store
 //! answered together, therefore leave with one write. All other methods are served by tonic.
 //!
-//! HTTP/1 clients are told what to change: Envoy speaks HTTP/1 to clusters that do not ask for HTTP/2, and then passes
-//! all requests.
+//! HTTP/1 clients get an error that says what to change: Envoy speaks HTTP/1 to clusters that do not ask for HTTP/2, and
+//! then passes all requests.
 
 mod call;
 mod calls;

@@ -32,10 +32,6 @@ def run(lab, results):
                    fill=1000, over_limit=True)
 
 
-def duration(lab):
-    return {"seconds": 0.7, "warmup": 0.3} if lab.quick else {"seconds": 2, "warmup": 0.5}
-
-
 def cpu(report):
     return report["cpu"][0]
 
@@ -43,7 +39,7 @@ def cpu(report):
 def against_noop(lab, results, title, text, noop, h2=None, **load):
     if lab.only not in title:
         return
-    load = {"keys": 1000, **duration(lab), **load}
+    load = {"keys": 1000, **lab.duration, **load}
     with lab.weir(text) as weir, lab.noop() as plain, lab.noop(kind="noop-h2") as bare:
         servers = [weir, plain, bare]
         figures = lab.rounds(title, {s.name: lambda s=s: lab.load(s, **load) for s in servers}, cpu)
@@ -63,7 +59,7 @@ def against_itself(lab, results, title, most, base, other, fill=0, over_limit=Fa
                      keys=fill)
 
         def run(server, flags):
-            report = lab.load(server, concurrency=16, **duration(lab), **flags)
+            report = lab.load(server, concurrency=16, **lab.duration, **flags)
             if server is second and over_limit and report["ok"]:
                 raise RuntimeError(f"{report['ok']} calls were admitted over the limit")
             return report

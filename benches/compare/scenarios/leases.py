@@ -59,7 +59,7 @@ def commands(lab, results):
 
 def redis_cpu(lab, results):
     """The CPU of Redis at 64 in flight."""
-    load = {"keys": 1, "concurrency": 64, **duration(lab)}
+    load = {"keys": 1, "concurrency": 64, **lab.duration}
     with lab.redis() as redis, lab.weir(HOT, redis=redis.grpc) as on, \
             lab.weir(HOT, settings=OFF, redis=redis.grpc) as off:
         runs = {
@@ -72,7 +72,7 @@ def redis_cpu(lab, results):
 
 def weir_cpu(lab, results):
     """The CPU of a decision from a lease."""
-    hot = {"keys": 1, "concurrency": 16, **duration(lab)}
+    hot = {"keys": 1, "concurrency": 16, **lab.duration}
     with lab.redis() as redis, lab.weir(HOT, redis=redis.grpc) as leased, lab.weir(HOT) as memory:
         runs = {
             "leased": lambda: lab.load(leased, **hot)["cpu"][0],
@@ -85,8 +85,8 @@ def weir_cpu(lab, results):
 def other_keys(lab, results):
     """The CPU of decisions on other keys while a key is leased here, and while it is leased by another replica: 400
     requests a second keep it hot."""
-    others = {"keys": 20_000, "concurrency": 16, **duration(lab)}
-    hot = {"keys": 1, "rate": 400, "concurrency": 4, "seconds": sum(duration(lab).values()) + 1, "warmup": 0}
+    others = {"keys": 20_000, "concurrency": 16, **lab.duration}
+    hot = {"keys": 1, "rate": 400, "concurrency": 4, "seconds": sum(lab.duration.values()) + 1, "warmup": 0}
     with lab.redis() as redis, lab.weir(HOT, redis=redis.grpc) as weir, lab.weir(HOT, redis=redis.grpc) as another, \
             ThreadPoolExecutor() as pool:
         def beside(replica):
@@ -103,7 +103,7 @@ def other_keys(lab, results):
 
 def far_away(lab, results):
     """The latency of a hot key of a Redis that is 2 ms away."""
-    load = {"keys": 1, "rate": 1000, "concurrency": 64, **duration(lab)}
+    load = {"keys": 1, "rate": 1000, "concurrency": 64, **lab.duration}
     with lab.redis(pinned=False) as redis, lab.delayed(redis, 0.001) as far, \
             lab.weir(HOT, pinned=False, redis=far) as leased, lab.weir(HOT, pinned=False) as memory:
         runs = {
@@ -114,10 +114,6 @@ def far_away(lab, results):
     costs = f"µs: leased {median(figures['leased']):.0f}, memory {median(figures['memory']):.0f}"
     results.add("p50 with Redis 2 ms away, by memory", ratio(figures, "leased", "memory"), "",
                 most=1.5, note=costs)
-
-
-def duration(lab):
-    return {"seconds": 0.7, "warmup": 0.3} if lab.quick else {"seconds": 2, "warmup": 0.5}
 
 
 def called(redis):

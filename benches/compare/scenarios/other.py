@@ -39,12 +39,11 @@ def servers(lab, name, command, pinned):
 
 
 def cost(lab, results, name, command, concurrency):
-    duration = {"seconds": 0.7, "warmup": 0.3} if lab.quick else {"seconds": 2, "warmup": 0.5}
     title = f"{concurrency} in flight, one core"
 
     def run(server, redis):
         also = [redis] if redis else []
-        return load(lab, server, also=also, keys=1000, concurrency=concurrency, **duration)
+        return load(lab, server, also=also, keys=1000, concurrency=concurrency, **lab.duration)
 
     with servers(lab, name, command, True) as all:
         runs = {who: lambda pair=pair: run(*pair) for who, pair in all.items()}

@@ -21,7 +21,7 @@ def run(lab, results):
 def added(lab, results):
     with lab.redis() as redis, lab.noop() as noop, lab.weir(rules.one()) as memory, \
             lab.weir(rules.one(), redis=redis.grpc) as shared:
-        load = {"keys": 1000, "concurrency": 16, **duration(lab)}
+        load = {"keys": 1000, "concurrency": 16, **lab.duration}
         runs = {
             "noop": lambda: lab.load(noop, **load),
             "memory": lambda: lab.load(memory, **load),
@@ -44,7 +44,7 @@ def depths(lab, results):
             for name, program in programs.items()
         }
         for concurrency, most in DEPTHS.items():
-            load = {"keys": 1000, "concurrency": concurrency, "also": [redis], **duration(lab)}
+            load = {"keys": 1000, "concurrency": concurrency, "also": [redis], **lab.duration}
             runs = {name: lambda server=server: counted(lab, server, load) for name, server in servers.items()}
             title = f"{concurrency} in flight"
             figures = lab.rounds(title, runs, lambda figure: figure, count=3 if lab.quick else 10)
@@ -66,7 +66,3 @@ def counted(lab, server, load):
     report = lab.load(server, **load)
     # Those of the warm-up count, too.
     return (*report["cpu"], (server.page_faults() - before) / report["calls"])
-
-
-def duration(lab):
-    return {"seconds": 0.7, "warmup": 0.3} if lab.quick else {"seconds": 2, "warmup": 0.5}

@@ -69,8 +69,7 @@ def cost(report):
 
 
 def decisions(lab, results, servers, concurrency):
-    duration = {"seconds": 0.7, "warmup": 0.3} if lab.quick else {"seconds": 2, "warmup": 0.5}
-    load = {"keys": 1000, "concurrency": concurrency, **duration}
+    load = {"keys": 1000, "concurrency": concurrency, **lab.duration}
     title = f"{concurrency} in flight"
     runs = {name: lambda s=s: lab.load(s, **load) for name, s in servers.items() if name != "RSA-2048"}
     figures = lab.rounds(title, runs, lambda report: report["cpu"][0])

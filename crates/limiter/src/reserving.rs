@@ -51,9 +51,7 @@ impl Matched<'_, '_> {
             (Effect::Allow { count: false, .. }, op) if op.used().is_some() => {
                 Op::Reservation(ReservationOp::Cancel(u32::MAX))
             }
-            (Effect::Block { .. } | Effect::Allow { .. }, _) => {
-                op.without_reserve().map_or(Op::Take(0), Op::Reservation)
-            }
+            (Effect::Block { .. } | Effect::Allow { .. }, _) => return self.only_look(),
         };
     }
 
