@@ -105,6 +105,12 @@ fn charge_of<'a>(entries: &'a [Entry<'a>], plan: &'a Arc<Plan>, op: Op) -> Charg
     Charge { key, plan, op, hold: None, role: Role::Enforced }
 }
 
+/// Makes an operation about an id of a key.
+async fn make(store: &RedisStore, plan: &Arc<Plan>, id: &str, op: Op) -> Answer {
+    let charge = Charge { hold: Some(id), ..charge_of(&[("key", "a")], plan, op) };
+    charge_within(store, charge, Duration::from_secs(10)).await
+}
+
 /// Takes one hit of a key within a budget.
 async fn take_within(
     store: &RedisStore,

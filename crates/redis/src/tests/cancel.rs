@@ -8,13 +8,8 @@ use super::servers::proxy::Proxy;
 use super::*;
 use weir_store::conformance::holds::concurrency;
 
-async fn hold(store: &RedisStore, plan: &Arc<Plan>, op: Op, id: &str) -> Answer {
-    let charge = Charge { hold: Some(id), ..charge_of(&[("key", "a")], plan, op) };
-    charge_within(store, charge, Duration::from_secs(10)).await
-}
-
 async fn held(store: &RedisStore, plan: &Arc<Plan>) -> u64 {
-    hold(store, plan, Op::Take(0), "look").await.unwrap().used_before
+    make(store, plan, "look", Op::Take(0)).await.unwrap().used_before
 }
 
 fn is_pending(future: std::pin::Pin<&mut impl Future>) -> bool {
@@ -28,10 +23,10 @@ fn a_dropped_hold_is_undone_once_it_is_taken() {
     runtime().block_on(async {
         let store = connected(options(local(proxy.port()))).await;
         let plan = concurrency(10, true);
-        assert!(hold(&store, &plan, Op::Take(1), "stays").await.is_ok());
+        assert!(make(&store, &plan, "stays", Op::Take(1)).await.is_ok());
         for sent in [false, true] {
             proxy.delay(Duration::from_millis(20));
-            let mut taking = Box::pin(hold(&store, &plan, Op::Take(3), "goes"));
+            let mut taking = Box::pin(make(&store, &plan, "goes", Op::Take(3)));
             assert!(is_pending(taking.as_mut()));
             if sent {
                 let before = server.command(&["INFO", "commandstats"]).text();
@@ -54,14 +49,14 @@ fn a_taken_hold_whose_answer_is_not_read_is_undone() {
     runtime().block_on(async {
         let store = connected(options(local(proxy.port()))).await;
         let plan = concurrency(2, true);
-        let mut taking = Box::pin(hold(&store, &plan, Op::Take(1), "a"));
+        let mut taking = Box::pin(make(&store, &plan, "a", Op::Take(1)));
         assert!(is_pending(taking.as_mut()));
         until("it to land", async || held(&store, &plan).await == 1).await;
         drop(taking);
         until("it to be released", async || held(&store, &plan).await == 0).await;
         // A retry that is denied leaves the hold of the first call.
-        assert!(hold(&store, &plan, Op::Take(1), "a").await.unwrap().allowed);
-        let mut denied = Box::pin(hold(&store, &plan, Op::Take(3), "a"));
+        assert!(make(&store, &plan, "a", Op::Take(1)).await.unwrap().allowed);
+        let mut denied = Box::pin(make(&store, &plan, "a", Op::Take(3)));
         assert!(is_pending(denied.as_mut()));
         for _ in 0..3 {
             assert_eq!(held(&store, &plan).await, 1);
@@ -88,7 +83,7 @@ fn keeps_only_holds_that_were_answered() {
             let (store, plan) = (store.clone(), plan.clone());
             calls.spawn(async move {
                 let id = i.to_string();
-                let mut taking = pin!(hold(&store, &plan, Op::Take(1), &id));
+                let mut taking = pin!(make(&store, &plan, &id, Op::Take(1)));
                 let mut polls = i % 7;
                 let answered = std::future::poll_fn(|cx| match taking.as_mut().poll(cx) {
                     Poll::Ready(answer) => Poll::Ready(Some(answer.unwrap().allowed)),

@@ -41,12 +41,6 @@ fn settle(hits: u32) -> Op {
     Op::Reservation(ReservationOp::settle(hits))
 }
 
-/// Makes an operation about an id of a key.
-async fn make(store: &RedisStore, plan: &Arc<Plan>, id: &str, op: Op) -> Answer {
-    let charge = Charge { hold: Some(id), ..charge_of(&[("key", "a")], plan, op) };
-    charge_within(store, charge, Duration::from_secs(10)).await
-}
-
 async fn used(store: &RedisStore, plan: &Arc<Plan>) -> u64 {
     try_take_of(store, plan, 0).await.used_before
 }
