@@ -22,7 +22,7 @@ use crate::rule_sources::loader::{Loader, NotLoaded};
 use events::watch;
 pub use files::QUIET_TIME;
 use files::{ReadFiles, WatchedFiles};
-use weir_common::bounded_work::BoundedWork;
+use weir_common::bounded_work::{BoundedWork, Worked};
 use weir_common::file_reads::BLOCKED_AFTER;
 use weir_common::metrics::{Counter, MetricFamily, MetricSink, MetricSource};
 use weir_common::threads::run_blocking;
@@ -339,15 +339,16 @@ impl WatchState {
     fn watch(&self, state: &mut State) {
         state.lists = self.list_paths();
         let watches = self.watches.run(std::slice::from_ref(&state.lists), QUIET_TIME).pop();
-        state.is_unwatched = matches!(watches, Some(Err(_)));
-        let errors = match watches {
-            Some(Ok((watcher, errors))) => {
+        let Some(Worked { result, waiting }) = watches else { return };
+        // A busy machine takes longer, too. The next pass, soon, watches what has changed meanwhile.
+        state.is_unwatched = waiting.is_some();
+        let errors = match (result, waiting) {
+            (Some((watcher, errors)), _) => {
                 state.watcher = watcher.or(state.watcher.take());
                 errors
             }
-            // A busy machine takes longer, too. The next pass, soon, has what comes of it.
-            Some(Err(since)) if since.elapsed() < BLOCKED_AFTER => return,
-            _ => "a directory does not respond".to_owned(),
+            (None, Some(since)) if since.elapsed() < BLOCKED_AFTER => return,
+            (None, _) => "a directory does not respond".to_owned(),
         };
         if !errors.is_empty() {
             self.metrics.errors.inc();
@@ -389,37 +390,48 @@ mod tests {
         assert_eq!([pass("b", 3), pass("b", 4)], [Some(2), None]);
     }
 
-    /// A machine that is busy at the start takes longer than a pass waits. The changes after that must be noticed, long
-    /// before the next poll.
+    /// A busy machine takes longer than a pass waits, and what it watches then may have been replaced. The changes after
+    /// that must be noticed, long before the next poll.
     #[tokio::test]
     async fn directories_that_respond_late_are_watched_all_the_same() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("shop.yaml");
-        std::fs::write(&file, "domain: shop\n").unwrap();
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("rules");
+        let file = directory.join("shop.yaml");
+        let write = |domain| std::fs::write(&file, format!("domain: {domain}\n")).unwrap();
+        std::fs::create_dir(&directory).unwrap();
+        write("shop");
         let health = Arc::new(Health::new(false, false));
         let rules = Rules::default();
         let loader = Loader::new(rules.clone(), weir_rules::RuleOptions::default(), health);
-        let selection = Selection::of(&file);
+        let selection = Selection::of(&directory);
         let poll = Duration::from_secs(3_600);
         let (loader, metrics) = (Arc::new(loader), Arc::new(WatchMetrics::default()));
         let context = WatchContext { poll, loader, metrics: metrics.clone() };
         let mut files = RuleFiles::new(WatchKind::Rules, selection.clone(), &context);
         let shared = Arc::get_mut(&mut files.shared).unwrap();
         let notified = shared.changed.clone();
-        let (respond, responds) = std::sync::mpsc::sync_channel::<()>(0);
+        let (watches, is_watched) = std::sync::mpsc::channel();
+        let (respond, responds) = std::sync::mpsc::channel::<()>();
         let responds = Mutex::new(responds);
         shared.watches = BoundedWork::new(move |lists: &Vec<PathBuf>| {
+            let mut errors = String::new();
+            let watcher = watch(&selection, lists, &notified, &mut errors);
+            let _ = watches.send(());
             // Ends also once the other end is gone.
             let _ = responds.lock().recv();
-            let mut errors = String::new();
-            (watch(&selection, lists, &notified, &mut errors), errors)
+            (watcher, errors)
         });
         files.load().await;
         assert!(rules.load().is_some());
+        is_watched.recv().unwrap();
+        std::fs::rename(&directory, parent.path().join("old")).unwrap();
+        std::fs::create_dir(&directory).unwrap();
+        write("shop");
         drop(respond);
-        // The pass that gets the late answer.
+        // The pass that gets the late answer, and those until the file has settled.
         timeout(Duration::from_secs(30), files.next()).await.expect("it asks again soon");
-        std::fs::write(&file, "domain: other\n").unwrap();
+        let _ = timeout(4 * QUIET_TIME, files.follow()).await;
+        write("other");
         let changed = async {
             while rules.load_full().is_none_or(|active| active.domain("other").is_none()) {
                 sleep(Duration::from_millis(10)).await;

@@ -31,6 +31,15 @@ struct State<K, R> {
     threads: usize,
 }
 
+/// What is known of the work for a key.
+#[derive(Debug)]
+pub struct Worked<R> {
+    pub result: Option<R>,
+    /// Since when a newer result is waited for: the work goes on, or what it returned began before it was asked for, so
+    /// that changes in between may be missing.
+    pub waiting: Option<Instant>,
+}
+
 struct Item<R> {
     since: Instant,
     result: Option<R>,
@@ -53,9 +62,10 @@ where
         BoundedWork { shared: Arc::new(Shared { work, state: Mutex::new(state), progress }) }
     }
 
-    /// Does the work for each key, and waits until it is done or nothing is done for `wait`. Returns for each
-    /// key, in their order, the result, or since when the work goes on: a later call returns its result.
-    pub fn run(&self, keys: &[K], wait: Duration) -> Vec<Result<R, Instant>> {
+    /// Does the work for each key, and waits until it is done or nothing is done for `wait`. Returns what is known
+    /// for each key, in their order. Work that goes on has its result in a later call.
+    pub fn run(&self, keys: &[K], wait: Duration) -> Vec<Worked<R>> {
+        let started = Instant::now();
         let mut state = self.shared.state.lock();
         for key in keys {
             if !state.items.contains_key(key) {
@@ -76,14 +86,16 @@ where
             }
         }
         let mut take = |key| match state.items.remove(key) {
-            Some(Item { result: Some(result), .. }) => Ok(result),
+            Some(Item { result: Some(result), since }) => {
+                Worked { result: Some(result), waiting: (since < started).then_some(started) }
+            }
             Some(item) => {
                 let since = item.since;
                 state.items.insert(key.clone(), item);
-                Err(since)
+                Worked { result: None, waiting: Some(since) }
             }
             // The keys have it twice.
-            None => Err(Instant::now()),
+            None => Worked { result: None, waiting: Some(started) },
         };
         let results = keys.iter().map(&mut take).collect();
         // What nobody asks for any more is dropped once it is done.
@@ -142,7 +154,8 @@ mod tests {
         for _ in 0..3 {
             let done = work.run(&keys, WAIT);
             for (key, done) in keys.iter().zip(done) {
-                assert_eq!(done.ok(), (key % 10 > 0).then_some(key * 2), "{key}");
+                assert_eq!(done.result, (key % 10 > 0).then_some(key * 2), "{key}");
+                assert_eq!(done.waiting.is_some(), key.is_multiple_of(10), "{key}");
             }
             // One for each that blocks; the work for it is not started again. Others end when nothing is left.
             let deadline = Instant::now() + Duration::from_secs(30);
@@ -152,13 +165,13 @@ mod tests {
             }
         }
         drop(closed);
-        let long = Duration::from_secs(60);
-        assert!(
-            work.run(&keys, long)
-                .into_iter()
-                .map(Result::ok)
-                .eq(keys.iter().map(|key| Some(key * 2)))
-        );
+        for is_newer in [false, true] {
+            for (key, done) in keys.iter().zip(work.run(&keys, Duration::from_secs(60))) {
+                assert_eq!(done.result, Some(key * 2), "{key}");
+                // What was blocked began before it was asked for again.
+                assert_eq!(done.waiting.is_none(), is_newer || key % 10 > 0, "{key}");
+            }
+        }
     }
 
     #[test]
@@ -168,9 +181,10 @@ mod tests {
         let of_work = gate.clone();
         let work = BoundedWork::new(move |_: &usize| drop(of_work.lock()));
         let keys: Vec<usize> = (0..MAX_THREADS * 3).collect();
-        assert!(work.run(&keys, WAIT).iter().all(Result::is_err));
+        assert!(work.run(&keys, WAIT).iter().all(|worked| worked.result.is_none()));
         assert_eq!(work.shared.state.lock().threads, MAX_THREADS);
         drop(closed);
-        assert!(work.run(&keys, Duration::from_secs(60)).iter().all(Result::is_ok));
+        let worked = work.run(&keys, Duration::from_secs(60));
+        assert!(worked.iter().all(|worked| worked.result.is_some()));
     }
 }

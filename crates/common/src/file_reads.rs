@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::bounded_work::BoundedWork;
+use crate::bounded_work::{BoundedWork, Worked};
 use crate::regular::{self, FileContent};
 
 /// How long a read may take before it is reported.
@@ -41,20 +41,20 @@ impl FileReads {
     }
 
     /// Reads regular files, and waits until all are read or none ends for `wait`. Returns for each, in their order,
-    /// what was read, or since when it has been read.
+    /// what is known.
     pub fn read_all(
         &self,
         paths: &[PathBuf],
         wait: Duration,
-    ) -> Vec<Result<io::Result<FileContent>, Instant>> {
+    ) -> Vec<Worked<io::Result<FileContent>>> {
         let identities = self.identities.run(paths, wait);
         let known = paths.iter().zip(&identities);
-        let known = known.filter_map(|(path, identity)| Some((path.clone(), (*identity).ok()?)));
+        let known = known.filter_map(|(path, identity)| Some((path.clone(), identity.result?)));
         let known: Vec<Identity> = known.collect();
         let mut read = self.reads.run(&known, wait).into_iter();
-        let mut next = |identity| match identity {
-            Ok(_) => read.next(),
-            Err(since) => Some(Err(since)),
+        let mut next = |identity: Worked<_>| match identity.result {
+            Some(_) => read.next(),
+            None => Some(Worked { result: None, waiting: identity.waiting }),
         };
         identities.into_iter().filter_map(&mut next).collect()
     }
@@ -63,12 +63,14 @@ impl FileReads {
     pub fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         let wait = if self.is_blocked.load(Ordering::Relaxed) { SHORT } else { BLOCKED_AFTER };
         let read = self.read_all(&[path.to_owned()], wait).pop();
-        let is_blocked = matches!(read, Some(Err(since)) if since.elapsed() >= wait);
+        let is_blocked = matches!(
+            read, Some(Worked { result: None, waiting: Some(since) }) if since.elapsed() >= wait
+        );
         self.is_blocked.store(is_blocked, Ordering::Relaxed);
-        match read {
-            Some(Ok(read)) => Ok(read?.bytes),
-            _ if is_blocked => Err(blocked()),
-            _ => Err(io::Error::other("the system has no room for a thread")),
+        match read.and_then(|read| read.result) {
+            Some(read) => Ok(read?.bytes),
+            None if is_blocked => Err(blocked()),
+            None => Err(io::Error::other("the system has no room for a thread")),
         }
     }
 }

@@ -21,7 +21,7 @@ pub const QUIET_TIME: Duration = Duration::from_millis(100);
 pub struct WatchedFiles {
     selection: Selection,
     searches: BoundedWork<PathBuf, FoundFiles>,
-    /// What each root had when it was last searched, and since when a search of it goes on.
+    /// What each root had when it was last searched, and since when a newer search is waited for.
     roots: Mutex<BTreeMap<PathBuf, Root>>,
     files: SettledFiles<Result<RuleFile, Problem>>,
 }
@@ -77,10 +77,8 @@ impl WatchedFiles {
         let mut roots = self.roots.lock();
         for (root, searched) in self.selection.roots.iter().zip(searched) {
             let known = roots.entry(root.clone()).or_default();
-            match searched {
-                Ok(found) => *known = Root { found: Some(found), searching: None },
-                Err(since) => known.searching = Some(since),
-            }
+            known.found = searched.result.or(known.found.take());
+            known.searching = searched.waiting;
         }
     }
 

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 
+use weir_common::bounded_work::Worked;
 use weir_common::file_reads::{BLOCKED_AFTER, FileReads, blocked};
 use weir_common::regular::FileContent;
 
@@ -36,7 +37,7 @@ struct SettledFile<T> {
     whole: Option<(Version, T)>,
     /// A version that differs from the whole one: it may be half written.
     newer: Option<Newer>,
-    /// Since when it is being read, if that has not ended.
+    /// Since when a newer read is waited for.
     reading: Option<Instant>,
 }
 
@@ -94,7 +95,7 @@ impl<T: Clone> SettledFiles<T> {
     fn update(
         &self,
         paths: &[PathBuf],
-        read: Vec<Result<io::Result<FileContent>, Instant>>,
+        read: Vec<Worked<io::Result<FileContent>>>,
         now: Instant,
         make: impl Fn(&Path, io::Result<Vec<u8>>) -> T,
     ) {
@@ -102,19 +103,12 @@ impl<T: Clone> SettledFiles<T> {
         for (path, read) in paths.iter().zip(read) {
             let new = || SettledFile { whole: None, newer: None, reading: None };
             let file = files.entry(path.clone()).or_insert_with(new);
-            match read {
-                Ok(read) => {
-                    file.reading = None;
-                    file.update(read, now, self.settle_time, |bytes| make(path, bytes));
-                }
-                Err(since) => {
-                    file.reading = Some(since);
-                    if file.whole.is_none() && now.saturating_duration_since(since) >= BLOCKED_AFTER
-                    {
-                        let error = blocked();
-                        file.whole = Some((Version::of(&Err(&error)), make(path, Err(error))));
-                    }
-                }
+            file.reading = read.waiting;
+            if let Some(read) = read.result {
+                file.update(read, now, self.settle_time, |bytes| make(path, bytes));
+            } else if file.whole.is_none() && file.is_blocked(now) {
+                let error = blocked();
+                file.whole = Some((Version::of(&Err(&error)), make(path, Err(error))));
             }
         }
     }
@@ -205,14 +199,18 @@ impl<T> SettledFile<T> {
     }
 
     fn is_settled(&self) -> bool {
-        self.newer.is_none() && self.reading.is_none_or(|since| since.elapsed() >= BLOCKED_AFTER)
+        self.newer.is_none() && (self.reading.is_none() || self.is_blocked(Instant::now()))
+    }
+
+    fn is_blocked(&self, now: Instant) -> bool {
+        self.reading.is_some_and(|since| now.saturating_duration_since(since) >= BLOCKED_AFTER)
     }
 
     fn unsettled(&self, path: &Path, now: Instant) -> Option<Unsettled> {
-        let lasts = |since: Instant, least| now.saturating_duration_since(since) >= least;
-        let blocked = self.reading.filter(|since| lasts(*since, BLOCKED_AFTER));
+        let blocked = self.reading.filter(|_| self.is_blocked(now));
         let changing = self.newer.as_ref().map(|newer| newer.changing_since);
-        let changing = changing.filter(|since| lasts(*since, CHANGING_AFTER));
+        let changing =
+            changing.filter(|since| now.saturating_duration_since(*since) >= CHANGING_AFTER);
         let (reason, since) = match (blocked, changing) {
             (Some(since), _) => (UnsettledReason::Blocked, since),
             (None, since) => (UnsettledReason::Changing, since?),
@@ -291,7 +289,7 @@ mod tests {
             let read = |path: &Path| {
                 regular::read(path, 1 << 20).map(|read| FileContent { times, ..read })
             };
-            let read = self.paths().map(|path| Ok(read(&path)));
+            let read = self.paths().map(|path| Worked { result: Some(read(&path)), waiting: None });
             self.files.update(&self.paths(), read.into(), self.now, |_, read| match read {
                 Ok(bytes) => String::from_utf8(bytes).unwrap(),
                 Err(error) => error.kind().to_string(),
@@ -376,9 +374,8 @@ mod tests {
         let block = |seconds| {
             let now = started + Duration::from_secs(seconds);
             let paths = [list.paths()[0].clone(), other.clone()];
-            list.files.update(&paths, vec![Err(started), Err(started)], now, |_, read| {
-                read.unwrap_err().to_string()
-            });
+            let read = [0; 2].map(|_| Worked { result: None, waiting: Some(started) });
+            list.files.update(&paths, read.into(), now, |_, read| read.unwrap_err().to_string());
             let whole = paths.map(|path| list.files.whole(&path).map(|(_, whole)| whole));
             (whole, list.files.unsettled(now).len())
         };

@@ -66,10 +66,12 @@ fn torn_logs(store: &Disk) -> u64 {
     store.status.recovery().0.torn_logs
 }
 
-/// The paths of all files but the lock.
+/// The paths of all files but the lock, and but the log of a compaction that a slow machine had no time to end.
 fn files(home: &Home) -> Vec<PathBuf> {
-    let entries = fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<_> = entries.filter(|path| !path.ends_with("lock")).collect();
+    let entries = fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap());
+    let files = entries.filter(|entry| entry.metadata().unwrap().len() > 0);
+    let mut files: Vec<_> = files.map(|entry| entry.path()).collect();
+    files.retain(|path| !path.ends_with("lock"));
     files.sort();
     files
 }
