@@ -1,15 +1,13 @@
 //! The bundled store: its password, and who reaches it.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
 
+use crate::api_server::ApiServer;
 use crate::helm::{Helm, Rendering};
 use crate::kubelet::{Node, STORE_PASSWORD};
 use crate::manifests::{Manifests, Read};
@@ -34,72 +32,11 @@ fn without_a_cluster_a_secret_is_needed() {
     }
 }
 
-/// Kinds of an API server, by the path of their version.
-const KINDS: [(&str, &[&str]); 4] = [
-    ("/api/v1", &["ConfigMap", "Pod", "Secret", "Service", "ServiceAccount"]),
-    ("/apis/apps/v1", &["Deployment"]),
-    ("/apis/networking.k8s.io/v1", &["NetworkPolicy"]),
-    ("/apis/policy/v1", &["PodDisruptionBudget"]),
-];
-
-/// Returns what an API server answers whose only resource may be the secret.
-fn answer(path: &str, secret: Option<&Value>) -> Option<Value> {
-    let secrets = "/api/v1/namespaces/limits/secrets";
-    Some(match path {
-        "/version" => json!({ "major": "1", "minor": "34", "gitVersion": "v1.34.0" }),
-        "/api" => json!({ "versions": ["v1"] }),
-        "/apis" => {
-            let versions = KINDS.iter().filter_map(|(path, _)| path.strip_prefix("/apis/"));
-            let groups = versions.map(|version| {
-                let versions = json!({ "groupVersion": version, "version": "v1" });
-                json!({ "name": version.trim_end_matches("/v1"), "versions": [versions] })
-            });
-            json!({ "groups": groups.collect::<Vec<_>>() })
-        }
-        _ if path == secrets => json!({ "kind": "SecretList", "apiVersion": "v1", "items": [] }),
-        _ if path == format!("{secrets}/weir-store") => secret?.clone(),
-        _ => {
-            let (path, kinds) = KINDS.iter().find(|(version, _)| *version == path)?;
-            let resources = kinds.iter().map(|kind| {
-                let name = format!("{}s", kind.to_lowercase());
-                json!({ "name": name, "kind": kind, "namespaced": true, "verbs": ["get", "list"] })
-            });
-            let version = path.trim_start_matches("/apis/").trim_start_matches("/api/");
-            json!({ "groupVersion": version, "resources": resources.collect::<Vec<_>>() })
-        }
-    })
-}
-
-fn serve(listener: &TcpListener, secret: &Mutex<Option<Value>>) {
-    for stream in listener.incoming() {
-        let mut stream = BufReader::new(stream.unwrap());
-        let mut request = String::new();
-        // An empty line ends the headers.
-        while stream.read_line(&mut request).is_ok_and(|len| len > 2) {}
-        let path = request.split([' ', '?']).nth(1).unwrap_or_default();
-        let found = answer(path, secret.lock().unwrap().as_ref());
-        let status = if found.is_some() { "200 OK" } else { "404 Not Found" };
-        let missing = json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404 });
-        let body = found.unwrap_or(missing).to_string();
-        let headers = "Content-Type: application/json\r\nConnection: close";
-        let length = body.len();
-        let _ = write!(
-            stream.get_mut(),
-            "HTTP/1.1 {status}\r\n{headers}\r\nContent-Length: {length}\r\n\r\n{body}"
-        );
-    }
-}
-
 #[test]
 fn a_cluster_keeps_the_generated_password() {
     for helm in Helm::all() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let server = format!("--kube-apiserver=http://{}", listener.local_addr().unwrap());
-        let stored = Arc::new(Mutex::new(None));
-        let secret = Arc::clone(&stored);
-        std::thread::spawn(move || serve(&listener, &secret));
-        let chart = without_secret(&helm).argument("--dry-run=server").argument(&server);
-        let chart = chart.argument("--disable-openapi-validation");
+        let server = ApiServer::start();
+        let chart = without_secret(&helm).arguments(&server.arguments());
         let secret = |release: &Manifests| release.find("Secret/weir-store").clone();
         let first = chart.render_again().unwrap();
         for (name, pod) in first.pods() {
@@ -110,7 +47,7 @@ fn a_cluster_keeps_the_generated_password() {
         let password = BASE64_STANDARD.decode(first["data"]["password"].text()).unwrap();
         assert!(password.len() == 32 && password.iter().all(u8::is_ascii_alphanumeric), "{first}");
         assert_ne!(secret(&chart.render_again().unwrap()), first, "each release has its own");
-        *stored.lock().unwrap() = Some(first.clone());
+        server.add("/api/v1/namespaces/limits/secrets/weir-store", first.clone());
         let upgrade = chart.argument("--is-upgrade").render_again().unwrap();
         assert_eq!(secret(&upgrade), first, "{helm:?}");
     }

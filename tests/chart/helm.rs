@@ -114,6 +114,11 @@ impl Rendering {
         self
     }
 
+    pub fn arguments(mut self, arguments: &[String]) -> Rendering {
+        self.arguments.extend_from_slice(arguments);
+        self
+    }
+
     /// Lints the chart with these values instead of rendering it.
     pub fn lint(&self) -> Result<String, String> {
         self.run(&["lint", "--strict"])

@@ -7,6 +7,7 @@
     reason = "tests wait for other processes, and a poisoned lock fails them"
 )]
 
+mod api_server;
 mod bundled;
 mod checks;
 mod controls;

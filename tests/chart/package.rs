@@ -77,6 +77,18 @@ fn the_notes_warn_of_the_bundled_store() {
     assert!(!own.contains("trying out"), "{own}");
 }
 
+#[test]
+fn the_notes_say_that_an_autoscaler_starts_from_one_replica() {
+    let words = "there is one\nuntil the autoscaler acts: docs/install.md#turn-autoscaling-on\n";
+    let Some(helm) = Helm::newest() else { return };
+    let notes = |values: &str| notes(&helm, &chart_directory(), values);
+    assert!(!notes("").contains("autoscaler"), "{}", notes(""));
+    let elsewhere = "replicaCount: null\nsettings: { store: { replicas: 9 } }";
+    for values in ["autoscaling: { enabled: true }", elsewhere] {
+        assert!(notes(values).contains(words), "{}", notes(values));
+    }
+}
+
 const REPOSITORY: &str = "https://github.com/Ann/limits";
 const VARIABLES: [(&str, &str); 3] = [
     ("REPOSITORY_URL", REPOSITORY),

@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use crate::helm::Helm;
+use crate::api_server::ApiServer;
+use crate::helm::{Helm, NAMESPACE};
 use crate::manifests::Read;
 use crate::start::every_secret;
 
@@ -23,6 +24,26 @@ fn without_a_replica_count_something_else_scales() {
         let release = helm.render(values);
         assert_eq!(release.get("Deployment")["spec"].get("replicas"), None);
         assert_eq!(every_secret(&release).settings()["store.replicas"], "7");
+    }
+}
+
+/// Helm keeps what an upgrade renders, and a rollback would set the number of that day.
+#[test]
+fn no_revision_has_the_number_of_the_cluster() {
+    let server = ApiServer::start();
+    let deployment = json!({ "kind": "Deployment", "apiVersion": "apps/v1",
+        "metadata": { "name": "weir", "namespace": NAMESPACE }, "spec": { "replicas": 7 } });
+    server.add(&format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments/weir"), deployment);
+    for helm in Helm::all() {
+        for values in [
+            "autoscaling: { enabled: true }",
+            "replicaCount: null\nsettings: { store: { replicas: 9 } }",
+        ] {
+            let upgrade = helm.chart().values(values).arguments(&server.arguments());
+            let upgrade = upgrade.argument("--is-upgrade").render_again().unwrap();
+            let replicas = upgrade.get("Deployment")["spec"].get("replicas");
+            assert_eq!(replicas, None, "{helm:?}: {values}");
+        }
     }
 }
 
