@@ -42,18 +42,27 @@ fn a_disruption_budget_protects_several_replicas() {
     }
 }
 
+/// Where nodes lack the key of one constraint, the scheduler ignores them for all: a zone as a default would
+/// put all replicas on one node.
 #[test]
-fn pods_are_spread_over_nodes_and_zones() {
+fn pods_are_spread_over_nodes_and_over_zones_if_asked() {
     let Some(helm) = Helm::newest() else { return };
     let release = helm.render("");
-    let spread = release.pod()["topologySpreadConstraints"].list().clone();
-    let keys: Vec<&str> = spread.iter().map(|it| it["topologyKey"].text()).collect();
-    assert_eq!(keys, ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]);
     let selector = &release.get("Deployment")["spec"]["selector"];
-    for constraint in &spread {
-        assert_eq!(&constraint["labelSelector"], selector, "it counts the pods of weir");
-        assert_eq!(constraint["whenUnsatisfiable"], "ScheduleAnyway");
-    }
+    let constraint = |key: &str| {
+        json!({ "maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": selector, "matchLabelKeys": ["pod-template-hash"] })
+    };
+    let (node, zone) = ("kubernetes.io/hostname", "topology.kubernetes.io/zone");
+    assert_eq!(release.pod()["topologySpreadConstraints"], json!([constraint(node)]));
+    let values = [node, zone].map(|key| {
+        format!("{{ maxSkew: 1, topologyKey: {key}, whenUnsatisfiable: ScheduleAnyway }}")
+    });
+    let both = helm.render(&format!("topologySpreadConstraints: [{}]", values.join(", ")));
+    assert_eq!(
+        both.pod()["topologySpreadConstraints"],
+        json!([constraint(node), constraint(zone)])
+    );
     let none = helm.render("topologySpreadConstraints: null");
     assert_eq!(none.pod().get("topologySpreadConstraints"), None);
     let own = helm.render(
