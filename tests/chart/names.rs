@@ -1,6 +1,7 @@
 //! Names of resources.
 
 use crate::helm::Helm;
+use crate::manifests::Read;
 
 #[test]
 fn resources_are_named_after_the_release() {
@@ -31,6 +32,27 @@ fn resources_are_named_after_the_release() {
             // A long name is cut for a suffix.
             assert!(shared || own.starts_with(&name[..name.len().min(40)]), "{full}");
             assert!(own.len() <= 63 && !own.ends_with('-'), "{full}");
+        }
+    }
+}
+
+#[test]
+fn the_pods_of_a_long_stateful_set_can_have_their_labels() {
+    let disk = "replicaCount: 1\nstore: { kind: disk }";
+    for helm in Helm::all() {
+        for (release, name) in [
+            ("edge", "edge-weir"),
+            (&*"a".repeat(53), &*"a".repeat(52)),
+            // No name ends in a dash.
+            (&*"a".repeat(51), &*"a".repeat(51)),
+        ] {
+            let rendered = helm.chart().release(release).values(disk).render();
+            let set = rendered.find(&format!("StatefulSet/{name}"));
+            // As Kubernetes writes the label controller-revision-hash.
+            let label = format!("{}-{}", set["metadata"]["name"].text(), "0".repeat(10));
+            assert!(label.len() <= 63, "{label}");
+            let service = set["spec"]["serviceName"].text();
+            assert!(rendered.names().contains(&&*format!("Service/{service}")), "{service}");
         }
     }
 }

@@ -25,6 +25,11 @@
 {{- printf "%s-%s" $base $suffix -}}
 {{- end -}}
 
+{{/* Returns the name of the StatefulSet: a label of its pods is the name, a dash and a hash of ten characters, in 63. */}}
+{{- define "weir.statefulSetName" -}}
+{{- include "weir.fullname" . | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+
 {{- define "weir.serviceAccountName" -}}
 {{- with .Values.serviceAccount -}}
 {{- .name | default (ternary (include "weir.fullname" $) "default" .create) -}}
