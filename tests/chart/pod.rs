@@ -137,6 +137,10 @@ fn resources_are_those_of_the_values() {
     let limited = resources("resources: { limits: { memory: 1Gi, cpu: 2 } }");
     assert_eq!(limited["limits"], json!({ "memory": "1Gi", "cpu": 2 }), "who wants it gets it");
     assert_eq!(limited["requests"], default["requests"], "stay");
+    for memory in ["512M", "1.5Gi", "300000k", "262144Ki"] {
+        let limited = resources(&format!("resources: {{ limits: {{ memory: {memory} }} }}"));
+        assert_eq!(limited["limits"]["memory"], memory);
+    }
 }
 
 #[test]

@@ -105,6 +105,16 @@ const REFUSED: &[(&str, &[&str])] = &[
         "store: { kind: redis, redis: { url: 'https://redis:1' } }",
         &["store.redis.url", "redis:..host:port"],
     ),
+    // Sizes without a unit, of another unit, or none.
+    ("resources: { limits: { memory: 64 } }", &["resources.limits.memory", "such as 512Mi"]),
+    ("resources: { limits: { memory: '64' } }", &["resources.limits.memory", "such as 512Mi"]),
+    ("resources: { requests: { memory: lots } }", &["resources.requests.memory", "512Mi"]),
+    ("resources: { requests: { memory: 64m } }", &["resources.requests.memory", "512Mi"]),
+    ("resources: { limits: { memory: 1GB } }", &["resources.limits.memory", "512Mi"]),
+    (
+        "replicaCount: 1\nstore: { kind: disk, disk: { size: '10' } }",
+        &["store.disk.size", "such as 512Mi"],
+    ),
     // Bad durations.
     ("drain: { delay: 5 }", &["delay"]),
     ("drain: { delay: 5 seconds }", &["delay"]),
