@@ -19,14 +19,15 @@ COPY . .
 # The commit that `weir --version` and /status show.
 ARG GIT_COMMIT=
 # The caches only save time: --locked builds the versions of Cargo.lock, and weir itself is always compiled
-# again. Cargo goes by the times of files, and another checkout may have built newer ones.
-RUN --mount=type=cache,id=weir-registry,target=/usr/local/cargo/registry,sharing=locked \
-    --mount=type=cache,id=weir-target,target=/src/target,sharing=locked \
+# again. Cargo goes by the times of files, and another checkout may have built newer ones. The cache that both
+# commands share is the last one: Buildah 1.28 unlocks no other, and the second command would wait forever.
+RUN --mount=type=cache,id=weir-target,target=/src/target,sharing=locked \
+    --mount=type=cache,id=weir-registry,target=/usr/local/cargo/registry,sharing=locked \
     find Cargo.toml build.rs crates examples/library proto src -exec touch {} + && scripts/build-release /out && \
     mkdir /debug && mv /out/weir.debug /debug/
 # The first time, this builds the program that collects the licenses.
-RUN --mount=type=cache,id=weir-registry,target=/usr/local/cargo/registry,sharing=locked \
-    --mount=type=cache,id=weir-notices,target=/notices-target,sharing=locked \
+RUN --mount=type=cache,id=weir-notices,target=/notices-target,sharing=locked \
+    --mount=type=cache,id=weir-registry,target=/usr/local/cargo/registry,sharing=locked \
     CARGO_TARGET_DIR=/notices-target scripts/third-party-notices /THIRD-PARTY-NOTICES
 
 # `docker build --target binary --output out .` writes the program to out/weir, its line tables to out/weir.debug.

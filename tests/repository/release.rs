@@ -58,6 +58,24 @@ fn the_dockerfile_passes_its_linter() {
     succeed(Command::new(hadolint).args(["--failure-threshold", "style", "Dockerfile"]));
 }
 
+/// Buildah 1.28 unlocks only the last cache of a command, and another command that shares an earlier one hangs.
+#[test]
+fn the_cache_that_commands_of_the_dockerfile_share_is_the_last_one() {
+    let dockerfile = read("Dockerfile");
+    let commands = dockerfile.split("\nRUN ").skip(1).map(|command| {
+        let mounts = command.split("--mount=type=cache,id=").skip(1);
+        mounts.map(|mount| mount.split(',').next().unwrap()).collect()
+    });
+    let commands: Vec<Vec<&str>> = commands.collect();
+    assert!(commands.len() >= 2, "{commands:?}");
+    let is_shared =
+        |cache: &&str| commands.iter().filter(|caches| caches.contains(cache)).count() > 1;
+    for caches in &commands {
+        let (_, earlier) = caches.split_last().expect("a cache");
+        assert!(!earlier.iter().any(is_shared), "{caches:?}");
+    }
+}
+
 #[test]
 fn the_workflows_pass_their_linter() {
     let Some(actionlint) = tool("actionlint", "WEIR_ACTIONLINT") else { return };
