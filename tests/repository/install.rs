@@ -190,6 +190,34 @@ fn helm_accepts_the_commands_and_values() {
 }
 
 #[test]
+fn helm_has_the_options_that_the_page_names() {
+    let Some(helm) = helm() else { return };
+    let document = document();
+    for (command, option) in [
+        ("upgrade", "--force-conflicts"),
+        ("rollback", "--force-conflicts"),
+        ("upgrade", "--server-side"),
+    ] {
+        assert!(document.contains(&format!("`{option}")), "{option}");
+        let help = run(Command::new(&helm).args([command, "--help"])).unwrap();
+        assert!(help.contains(&format!("{option} ")), "helm {command} {option}: {help}");
+    }
+}
+
+#[test]
+fn the_page_names_the_versions_that_run_the_chart() {
+    let document = document();
+    let (_, ran) = document.split_once("## What has run\n").unwrap();
+    // Those that the tests use, too.
+    let installer = read("scripts/install-helm");
+    let line = installer.lines().find_map(|line| line.strip_prefix("# Each has a Helm inside: "));
+    let versions = line.unwrap().trim_end_matches('.');
+    for words in [&*format!("Helm {versions}"), "Kubernetes 1.34.2", "November 2026", "untried"] {
+        assert!(ran.contains(words), "{words} in {ran}");
+    }
+}
+
+#[test]
 fn values_of_the_table_exist() {
     let values = yaml::document(&read("helm/weir/values.yaml"));
     let document = read("helm/weir/README.md");
