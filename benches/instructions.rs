@@ -239,7 +239,7 @@ fn serve(
             max_age: Duration::from_secs(24 * 60 * 60),
             max_age_grace: Duration::from_secs(60 * 60),
         };
-        let grpc = Grpc::new(service, Routes::default(), limits).with_sampler(sampler);
+        let grpc = Grpc::new(service, Routes::default(), limits, sampler);
         let grpc = Arc::new(grpc);
         let (mut client, server) = tokio::io::duplex(1 << 20);
         let (close, closed) = tokio::sync::watch::channel(false);

@@ -15,7 +15,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::try_join_all;
+use futures_util::future::{join, try_join_all};
 use tokio::sync::watch;
 use tracing::Level;
 
@@ -26,7 +26,7 @@ use self::listeners::{Bound, DEBUG, GRPC, HTTP, Listener, METRICS, Opening};
 use self::resp::RespListener;
 use self::store_health::{follow_store, report_controls};
 use self::stores::ConfiguredStore;
-use crate::health::Health;
+use crate::health::{Health, Required};
 use crate::http::operators::{Access, ChangeLog, Sources};
 use crate::net::tls::{Certificates, Identities, TlsListeners};
 use crate::net::{Address, bind, bind_path};
@@ -106,10 +106,8 @@ impl App {
         metrics.add(clock.clone());
         metrics.add(Arc::new(ProcessMetrics::new(VERSION, COMMIT)));
         metrics.add(Arc::new(thread_failures.clone()));
-        let mut health = Health::new(settings.requires_rules(), *settings.health.require_domain);
         let mut flushers = Flushers::default();
         if limiter.store().disk().is_some() {
-            health = health.with_store_on_disk();
             let limiter = limiter.clone();
             flushers.add("store.disk", async move {
                 if let Some(disk) = limiter.store().disk() {
@@ -121,11 +119,13 @@ impl App {
             let limiter = limiter.clone();
             flushers.add("store.leases", async move { limiter.store().drained().await });
         }
-        if is_shared {
-            health = health.with_shared_controls();
-        }
-        let with_resp = !settings.resp.address.is_empty();
-        let health = Arc::new(health.with_listeners(1 + u8::from(with_resp)));
+        let health = Arc::new(Health::new(Required {
+            rules: settings.requires_rules(),
+            domain: *settings.health.require_domain,
+            loading: limiter.store().disk().is_some(),
+            controls: is_shared,
+            listeners: 1 + u8::from(settings.resp.address.is_some()),
+        }));
         metrics.add(health.clone());
         let mut options = settings.rule_options();
         options.watched_lists = Some(Arc::new(WatchedLists::new(QUIET_TIME)));
@@ -150,9 +150,9 @@ impl App {
             if waits { service.awaiting_rules(health.clone(), max_wait) } else { service }
         };
         let prometheus = &settings.metrics.prometheus;
-        let prometheus = match prometheus.address.as_str() {
-            "" => None,
-            address => {
+        let prometheus = match &*prometheus.address {
+            None => None,
+            Some(address) => {
                 let setting = "metrics.prometheus.address";
                 let bound = Bound::new(&METRICS, settings, bind(address, setting)).await?;
                 Some((bound, prometheus.path.to_string()))
@@ -326,12 +326,7 @@ impl App {
             () = limiter.store().maintain() => Ok(()),
             () = controls.run(limiter.store().shared_table()) => Ok(()),
             () = clock.follow(limits_follow) => Ok(()),
-            () = follow_top(&top, limiter.store()) => Ok(()),
+            _ = join(top.follow(), top.share(limiter.store().replica_texts())) => Ok(()),
         }
     }
-}
-
-/// Lets windows of top keys go on, and shares their lists. Never ends.
-async fn follow_top(top: &Arc<Top>, store: &impl Operations) {
-    tokio::join!(top.follow(), top.share(store.replica_texts()));
 }

@@ -51,45 +51,32 @@ pub struct Health {
     not_serving_log: Throttle,
 }
 
+/// What health waits for before it reports serving, besides the store.
 #[derive(Clone, Copy, Debug, Default)]
-struct Required {
-    rules: bool,
-    domain: bool,
+pub struct Required {
+    /// Until rules are loaded.
+    pub rules: bool,
+    /// While the rules have no domain.
+    pub domain: bool,
     /// Whether the store answers only once it is loaded from disk.
-    loading: bool,
-    /// Whether controls are shared by all replicas.
-    controls: bool,
+    pub loading: bool,
+    /// Until the controls that all replicas share are known.
+    pub controls: bool,
+    /// Until this many listeners for requests listen.
+    pub listeners: u8,
 }
 
 /// The shortest time between two log lines about the same change.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Health {
-    /// `require_rules`: not serving until rules are loaded. `require_domain`: not serving while they
-    /// have no domain.
-    pub fn new(require_rules: bool, require_domain: bool) -> Health {
+    pub fn new(required: Required) -> Health {
         Health {
-            state: watch::Sender::new(State::default()),
-            required: Required {
-                rules: require_rules,
-                domain: require_domain,
-                ..Required::default()
-            },
+            state: watch::Sender::new(State { opening: required.listeners, ..State::default() }),
+            required,
             serving_log: Throttle::new(LOG_INTERVAL),
             not_serving_log: Throttle::new(LOG_INTERVAL),
         }
-    }
-
-    /// The store is on disk: it answers once it is loaded.
-    pub fn with_store_on_disk(mut self) -> Health {
-        self.required.loading = true;
-        self
-    }
-
-    /// Not serving until the controls that all replicas share are known.
-    pub fn with_shared_controls(mut self) -> Health {
-        self.required.controls = true;
-        self
     }
 
     /// Records that the controls that all replicas share are known, or not waited for.
@@ -123,12 +110,6 @@ impl Health {
     /// Records whether the store can be reached, where health follows that.
     pub fn store_connected(&self, connected: bool) {
         self.update(|state| state.store_lost = !connected);
-    }
-
-    /// Not serving until this many listeners for requests listen.
-    pub fn with_listeners(self, count: u8) -> Health {
-        self.state.send_modify(|state| state.opening = count);
-        self
     }
 
     /// Records that one of the listeners for requests listens.
@@ -248,7 +229,7 @@ mod tests {
 
     #[test]
     fn serves_from_when_rules_are_loaded_and_the_store_answers_until_it_drains() {
-        let health = Health::new(true, false);
+        let health = Health::new(Required { rules: true, ..Required::default() });
         assert_eq!(texts(&health), ["no rules are loaded", "redis has not answered yet"]);
         health.store_answers();
         assert_eq!(texts(&health), ["no rules are loaded"]);
@@ -260,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_store_on_disk_is_loaded_first() {
-        let health = Health::new(false, false).with_store_on_disk();
+        let health = Health::new(Required { loading: true, ..Required::default() });
         assert_eq!(texts(&health), ["counters are not loaded from disk yet"]);
         health.store_answers();
         assert!(health.is_serving());
@@ -268,7 +249,7 @@ mod tests {
 
     #[test]
     fn shared_controls_are_read_first() {
-        let health = Health::new(false, false).with_shared_controls();
+        let health = Health::new(Required { controls: true, ..Required::default() });
         health.store_answers();
         assert_eq!(texts(&health), ["controls are not read from redis yet"]);
         health.controls_read();
@@ -277,7 +258,7 @@ mod tests {
 
     #[tokio::test]
     async fn serves_once_its_listeners_listen() {
-        let health = Health::new(false, false).with_listeners(2);
+        let health = Health::new(Required { listeners: 2, ..Required::default() });
         health.store_answers();
         health.rules_loaded(1);
         health.first_load().await;
@@ -289,14 +270,14 @@ mod tests {
 
     #[test]
     fn rules_may_be_optional() {
-        let health = Health::new(false, false);
+        let health = Health::new(Required::default());
         health.store_answers();
         assert!(health.is_serving());
     }
 
     #[test]
     fn a_domain_may_be_required() {
-        let health = Health::new(false, true);
+        let health = Health::new(Required { domain: true, ..Required::default() });
         health.store_answers();
         for (domains, reasons) in [(0, &["the rules have no domain"][..]), (1, &[])] {
             health.rules_loaded(domains);
@@ -306,7 +287,7 @@ mod tests {
 
     #[test]
     fn a_store_that_is_lost_fails_health_until_it_is_back() {
-        let health = Health::new(false, false);
+        let health = Health::new(Required::default());
         health.store_connected(false);
         assert_eq!(texts(&health), ["redis has not answered yet"]);
         health.store_answers();
@@ -317,7 +298,7 @@ mod tests {
 
     #[tokio::test]
     async fn watchers_see_each_change_and_at_last_that_nothing_is_served() {
-        let health = Health::new(false, false);
+        let health = Health::new(Required::default());
         let mut watched = std::pin::pin!(health.watch());
         assert_eq!(watched.next().await, Some(false));
         health.store_answers();
@@ -356,7 +337,7 @@ mod tests {
 
     #[test]
     fn the_reasons_are_those_of_the_page_and_of_readyz() {
-        let health = Health::new(true, false);
+        let health = Health::new(Required { rules: true, ..Required::default() });
         let set = || {
             let mut samples = Samples::default();
             health.collect(&mut samples);

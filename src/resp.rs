@@ -15,9 +15,7 @@ mod plans;
 mod reply;
 mod server;
 mod session;
-mod stats;
 #[cfg(test)]
 mod tests;
 
-pub use self::server::{Limits, MAX_REQUEST_BYTES, MIN_BUFFERED_BYTES, Resp};
-pub use self::stats::RespStats;
+pub use self::server::{Limits, MAX_REQUEST_BYTES, MIN_BUFFERED_BYTES, Resp, RespStats};

@@ -181,7 +181,7 @@ mod tests {
 
     fn lifecycle() -> (Lifecycle, watch::Receiver<bool>) {
         let (close, closed) = watch::channel(false);
-        let health = Arc::new(Health::new(false, false));
+        let health = Arc::new(Health::new(Default::default()));
         health.store_answers();
         let (drain_delay, drain_timeout, flushers) = (DELAY, TIMEOUT, Flushers::default());
         let answered = ready(()).boxed();

@@ -31,19 +31,14 @@ fn load(path: &Path) -> Option<Mapper> {
     let failed = |error: &dyn Display| {
         tracing::warn!(%file, %error, "cannot use the mapping of metrics: using the default");
     };
-    let text = match read(path) {
-        Ok(text) => text,
+    let text = read(path).inspect_err(|error| match error.kind() {
         // Deployments set the variable whether or not the file exists.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+        io::ErrorKind::NotFound => {
             tracing::info!(%file, "no mapping of metrics: using the default");
-            return None;
         }
-        Err(error) => {
-            failed(&error);
-            return None;
-        }
-    };
-    let (mapper, warnings) = mapper::read(&text).inspect_err(|error| failed(error)).ok()?;
+        _ => failed(error),
+    });
+    let (mapper, warnings) = mapper::read(&text.ok()?).inspect_err(|error| failed(error)).ok()?;
     for detail in warnings {
         tracing::warn!(%file, detail, "mapping of metrics");
     }

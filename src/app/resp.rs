@@ -33,10 +33,7 @@ impl RespListener {
         settings: &Settings,
         rate_limit: RateLimit<ConfiguredStore>,
     ) -> Result<Option<RespListener>, SetupError> {
-        let address = settings.resp.address.as_str();
-        if address.is_empty() {
-            return Ok(None);
-        }
+        let Some(address) = &*settings.resp.address else { return Ok(None) };
         let password = settings.resp.password_file.value.clone();
         let password = password
             .map(|path| TokenFile::load("resp.password_file", SecretKind::Password, path))

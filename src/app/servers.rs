@@ -116,8 +116,8 @@ impl App {
     ) -> anyhow::Result<(Workers, Arc<GrpcStats>)> {
         let (threads, sampler) = (self.settings.threads(), self.settings.sampler());
         let routes = grpc_routes(self.sources.health.clone(), self.rate_limit.clone())?;
-        let grpc = Grpc::new(self.rate_limit.clone(), routes, self.settings.grpc_limits());
-        let grpc = Arc::new(grpc.with_sampler(sampler));
+        let limits = self.settings.grpc_limits();
+        let grpc = Arc::new(Grpc::new(self.rate_limit.clone(), routes, limits, sampler));
         let stats = grpc.stats.clone();
         self.metrics.add(stats.clone());
         let opener = self.grpc.opener(threads)?;
@@ -154,8 +154,8 @@ fn grpc_routes<S: Store>(health: Arc<Health>, rate_limit: RateLimit<S>) -> anyho
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let (v1, v1alpha) = (reflection().build_v1()?, reflection().build_v1alpha()?);
-    let health = tonic_health::pb::health_server::HealthServer::new(HealthService::new(health));
-    let budget = BudgetServiceServer::new(BudgetService::new(rate_limit))
+    let health = tonic_health::pb::health_server::HealthServer::new(HealthService(health));
+    let budget = BudgetServiceServer::new(BudgetService(rate_limit))
         .accept_compressed(CompressionEncoding::Gzip);
     let mut routes = Routes::builder();
     routes

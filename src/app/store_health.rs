@@ -82,7 +82,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn health_fails_when_the_store_is_gone_for_a_second_and_recovers_at_once() {
-        let (store, health) = (FakeStore::default(), Health::new(false, false));
+        let (store, health) = (FakeStore::default(), Health::new(Default::default()));
         health.store_answers();
         let set = |connected| store.connected.store(connected, Ordering::Relaxed);
         let check = async {

@@ -128,7 +128,7 @@ mod tests {
             let (file, env) = (self.settings(directory), self.env(directory));
             let settings = Settings::load(&Inputs { file, env, flags }).unwrap();
             let rules = Rules::default();
-            let health = Arc::new(Health::new(false, false));
+            let health = Arc::new(Health::new(Default::default()));
             let loader = Arc::new(Loader::new(rules.clone(), settings.rule_options(), health));
             let context = WatchContext { poll: Duration::ZERO, loader, metrics: Arc::default() };
             RuleFiles::new(WatchKind::Rules, settings.rule_files().unwrap(), &context).load().await;

@@ -255,15 +255,15 @@ impl<S: Store> JsonWorker<S> {
                 (StatusCode::OK, whole(&response))
             }
         };
-        match body {
-            Ok(body) => send(status, body, permit),
-            Err(error) => {
-                if let Some(suppressed) = self.throttle.pass() {
-                    tracing::error!(%error, suppressed, "cannot encode a response as JSON");
-                }
-                Err(Failure::Internal)
+        let body = body.map_err(|error| {
+            if let Some(suppressed) = self.throttle.pass() {
+                tracing::error!(%error, suppressed, "cannot encode a response as JSON");
             }
-        }
+            Failure::Internal
+        })?;
+        let body = budget::response(body, permit);
+        let body = body.ok_or(Failure::Body(StatusCode::SERVICE_UNAVAILABLE))?;
+        Ok((status, [(CONTENT_TYPE, "application/json")], body).into_response())
     }
 
     async fn should_rate_limit(
@@ -303,11 +303,4 @@ fn status(over_limit: bool) -> StatusCode {
 
 fn whole<R: BudgetResponse>(response: &R) -> Result<Vec<u8>, String> {
     json::encode_whole(R::NAME, response)
-}
-
-/// Returns a response that holds its permit until it is sent.
-fn send(status: StatusCode, body: Vec<u8>, permit: BufferPermit) -> Result<Response, Failure> {
-    let body = budget::response(body, permit);
-    let body = body.ok_or(Failure::Body(StatusCode::SERVICE_UNAVAILABLE))?;
-    Ok((status, [(CONTENT_TYPE, "application/json")], body).into_response())
 }

@@ -4,29 +4,24 @@
 //! | file | task |
 //! | --- | --- |
 //! | `config` | reads the files of a listener and checks them |
-//! | `certificates` | the active set of a listener, and its replacement |
+//! | `certificates` | the active set of a listener, its replacement, and metrics |
 //! | `client_verifier` | which client certificates are accepted |
 //! | `handshake` | threads that do handshakes |
 //! | `queue` | connections that wait for such a thread |
 //! | `certificate` | what a certificate says about itself |
-//! | `identities` | all certificates that weir serves or presents |
-//! | `expiry` | when to log that one of them expires |
-//! | `metrics` | handshakes and replacements, counted by listener |
+//! | `identities` | all certificates that weir serves or presents, and when to log that one expires |
 
 mod certificate;
 mod certificates;
 mod client_verifier;
 mod config;
-mod expiry;
 mod handshake;
 mod identities;
-pub mod metrics;
 mod queue;
 #[cfg(test)]
 mod tests;
 
-pub use certificates::Certificates;
+pub use certificates::{Certificates, TlsListeners};
 pub use config::TlsOptions;
 pub use handshake::Handshakes;
 pub use identities::{CertificateProblem, Identities};
-pub use metrics::TlsListeners;

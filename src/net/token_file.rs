@@ -7,16 +7,19 @@ use parking_lot::Mutex;
 
 use weir_common::error::SetupError;
 use weir_common::file_reads::FileReads;
+use weir_common::named_enum;
 use weir_common::secret::shown_path;
 
 const MAX_TOKEN_BYTES: u64 = 4 << 10;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SecretKind {
-    /// Sent in a header.
-    Token,
-    /// Sent as a text of any characters but control characters.
-    Password,
+named_enum! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum SecretKind, name {
+        /// Sent in a header.
+        Token = "token",
+        /// Sent as a text of any characters but control characters.
+        Password = "password",
+    }
 }
 
 /// A file with a token or a password, which is read again when it changes.
@@ -96,13 +99,6 @@ impl TokenFile {
 }
 
 impl SecretKind {
-    fn name(self) -> &'static str {
-        match self {
-            SecretKind::Token => "token",
-            SecretKind::Password => "password",
-        }
-    }
-
     /// Returns the error in the characters of a secret.
     fn check(self, secret: &[u8]) -> Result<(), String> {
         match self {

@@ -1,7 +1,6 @@
 //! Runs the commands that charge or read the store.
 
 mod check;
-mod count;
 mod reduce;
 mod throttle;
 
@@ -27,7 +26,7 @@ impl Command {
         let replied = match self {
             Command::Check => check::check(resp, arguments, replies).await,
             Command::CheckAll => check::check_all(resp, arguments, replies).await,
-            Command::Count => count::count(resp, arguments, replies).await,
+            Command::Count => check::count(resp, arguments, replies).await,
             Command::Throttle => throttle::throttle(resp, arguments, replies).await,
             Command::Reduce => Reduce::REDUCE.run(resp, arguments, replies).await,
             Command::PReduce => Reduce::PREDUCE.run(resp, arguments, replies).await,

@@ -39,6 +39,7 @@ pub enum Parameters {
 type PlanSlot = ArcSwapOption<(Parameters, Arc<Plan>)>;
 
 /// Plans by their parameters. Two that share a place replace each other.
+#[derive(Debug)]
 pub struct Plans {
     places: Box<[PlanSlot]>,
     /// Clients cannot choose parameters that share a place.
@@ -72,11 +73,5 @@ impl Plans {
         let plan = Arc::new(parameters.plan()?);
         place.store(Some(Arc::new((parameters, plan.clone()))));
         Some(plan)
-    }
-}
-
-impl std::fmt::Debug for Plans {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Plans").finish_non_exhaustive()
     }
 }

@@ -1,15 +1,17 @@
-//! What all connections of Redis clients share: the password, the plans, and the bounds on what clients take.
+//! What all connections of Redis clients share: the password, the plans, the bounds on what clients take, and the metrics.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::command::Command;
 use super::plans::Plans;
-use super::stats::RespStats;
 use crate::net::ClientMemory;
 use crate::net::token_file::TokenFile;
 use crate::rls::service::RateLimit;
+use weir_common::metric_families;
+use weir_common::metrics::{Counter, Histogram, MetricSink, MetricSource, SampleValue};
 use weir_common::threads::repeat_blocking;
 use weir_common::throttle::Throttle;
 
@@ -108,5 +110,47 @@ impl<S: Send + Sync + 'static> Resp<S> {
             let poll = move || self.password.iter().for_each(TokenFile::poll);
             repeat_blocking(POLL_INTERVAL, poll, || ()).await;
         }
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct RespStats {
+    commands: [Counter; Command::ALL.len()],
+    /// The latencies of all commands but WEIR.COUNT.
+    pub decisions: Histogram,
+    pub(super) protocol_errors: Counter,
+    pub(super) wrong_passwords: Counter,
+    pub(super) memory_refusals: Counter,
+}
+
+metric_families! {
+    COMMANDS: counter("resp_commands", &["command"]) = "Commands of Redis clients, by command";
+    DURATION: histogram("resp_decision_duration_seconds", &[])
+        = "Time from reading a command of a Redis client to its reply, except weir.count";
+    PROTOCOL_ERRORS: counter("resp_protocol_errors", &[])
+        = "Connections of Redis clients closed because of invalid or too large requests";
+    WRONG_PASSWORDS: counter("resp_wrong_passwords", &[]) = "Wrong passwords and user names of Redis clients";
+    MEMORY_REFUSALS: counter("resp_memory_refusals", &[])
+        = "Connections of Redis clients closed because of clients.max_buffered";
+}
+
+impl RespStats {
+    pub(super) fn count(&self, command: Command) {
+        if let Some(counter) = self.commands.get(command as usize) {
+            counter.inc();
+        }
+    }
+}
+
+impl MetricSource for RespStats {
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        sink.family(COMMANDS);
+        for (command, counter) in Command::ALL.iter().zip(&self.commands) {
+            sink.sample(&[("command", command.label())], SampleValue::Counter(counter.get()));
+        }
+        sink.histogram(DURATION, &self.decisions.snapshot());
+        sink.counter(PROTOCOL_ERRORS, self.protocol_errors.get());
+        sink.counter(WRONG_PASSWORDS, self.wrong_passwords.get());
+        sink.counter(MEMORY_REFUSALS, self.memory_refusals.get());
     }
 }

@@ -8,9 +8,8 @@ mod permissions;
 mod rate_limit;
 mod response;
 
-pub use budget::BudgetCall;
-pub use budget::grpc::BudgetService;
 pub use budget::messages::{BudgetRequest, BudgetResponse};
+pub use budget::{BudgetCall, BudgetService};
 pub use decode::{DecodeError, Decoded, Descriptors, RequestView};
 pub use health::HealthService;
 pub use permissions::{Permissions, Protocol};

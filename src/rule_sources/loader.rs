@@ -1,7 +1,6 @@
 //! Activates rule sets. A set is compiled as a whole and swapped atomically. An invalid set leaves the
 //! active one in place; its errors are logged and shown in the status until a valid set arrives.
 
-mod changes;
 mod lists;
 mod log;
 mod metrics;
@@ -23,12 +22,11 @@ use tokio::sync::{Notify, broadcast};
 
 use crate::health::Health;
 use crate::rls::service::Rules;
-use changes::Changes;
 use lists::ListsOfSets;
 use log::{LoadLog, UpdateSource};
 use metrics::LoadMetrics;
 use overlay::OverlayState;
-use reload::{Errors, LoadStatus, MAX_WAITING, RejectedSet, announce};
+use reload::{Changes, Errors, LoadStatus, MAX_WAITING, RejectedSet, announce};
 use weir_common::metrics::{MetricSink, MetricSource};
 use weir_rules::source::RuleFile;
 use weir_rules::source::settled_files::Unsettled;

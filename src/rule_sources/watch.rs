@@ -400,7 +400,7 @@ mod tests {
         let write = |domain| std::fs::write(&file, format!("domain: {domain}\n")).unwrap();
         std::fs::create_dir(&directory).unwrap();
         write("shop");
-        let health = Arc::new(Health::new(false, false));
+        let health = Arc::new(Health::new(Default::default()));
         let rules = Rules::default();
         let loader = Loader::new(rules.clone(), weir_rules::RuleOptions::default(), health);
         let selection = Selection::of(&directory);

@@ -1,7 +1,5 @@
 //! The formats of settings: how each is written, and the Rust type it is read as.
 
-mod list;
-
 use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -63,9 +61,7 @@ impl FormatKind {
             FormatKind::Duration => {
                 format!("a duration such as 8ms, 30s or 1h30m, up to {MAX_DURATION}")
             }
-            FormatKind::AutoOrDuration => {
-                format!("auto, or a duration such as 8ms, 30s or 1h30m, up to {MAX_DURATION}")
-            }
+            FormatKind::AutoOrDuration => format!("auto, or {}", FormatKind::Duration.expected()),
             FormatKind::Bytes => SIZE_EXPECTED.into(),
             FormatKind::Address => {
                 "host:port, such as 127.0.0.1:8081, [::1]:8081, or :8081 for all addresses".into()
@@ -207,30 +203,56 @@ impl Format for Address {
     }
 }
 
-/// An [`Address`], or empty for none.
-#[derive(Debug)]
-pub struct OptionalAddress;
+/// A setting that may be unset: its text is empty then.
+impl<F: Format> Format for Option<F> {
+    type Value = Option<F::Value>;
+    const KIND: FormatKind = F::KIND;
+    const IS_SECRET: bool = F::IS_SECRET;
 
-impl Format for OptionalAddress {
-    type Value = String;
-    const KIND: FormatKind = FormatKind::Address;
-
-    fn parse(text: &str) -> Option<String> {
-        if text.is_empty() { Some(String::new()) } else { Address::parse(text) }
+    fn parse(text: &str) -> Option<Option<F::Value>> {
+        match text {
+            "" => Some(None),
+            text => F::parse(text).map(Some),
+        }
     }
+}
+
+/// A list, or text with commas between its parts.
+impl<F: Format> Format for Vec<F> {
+    type Value = Vec<F::Value>;
+    const KIND: FormatKind = FormatKind::List;
+    const IS_SECRET: bool = F::IS_SECRET;
+
+    fn parse(text: &str) -> Option<Vec<F::Value>> {
+        parts(text).map(F::parse).collect()
+    }
+
+    fn read(value: &Value) -> Option<Vec<F::Value>> {
+        match &value.kind {
+            ValueKind::Array(items) => items.iter().map(F::read).collect(),
+            _ => Self::parse(&text(value)?),
+        }
+    }
+
+    fn shown(value: &Value, masked: impl Fn(&str) -> String) -> String {
+        let items: Vec<String> = match &value.kind {
+            ValueKind::Array(items) => items.iter().map(written).collect(),
+            _ => parts(&written(value)).map(str::to_owned).collect(),
+        };
+        let shown: Vec<_> = items.iter().map(|item| masked(item)).collect();
+        format!("{shown:?}")
+    }
+}
+
+fn parts(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',').map(str::trim).filter(move |_| !list.is_empty())
 }
 
 /// Returns a scalar as text; none for a list or a table.
 pub(super) fn text(value: &Value) -> Option<String> {
     match &value.kind {
-        ValueKind::Boolean(b) => Some(b.to_string()),
-        ValueKind::I64(n) => Some(n.to_string()),
-        ValueKind::I128(n) => Some(n.to_string()),
-        ValueKind::U64(n) => Some(n.to_string()),
-        ValueKind::U128(n) => Some(n.to_string()),
-        ValueKind::Float(n) => Some(n.to_string()),
-        ValueKind::String(s) => Some(s.clone()),
         ValueKind::Nil | ValueKind::Table(_) | ValueKind::Array(_) => None,
+        scalar => Some(scalar.to_string()),
     }
 }
 
@@ -277,6 +299,14 @@ mod tests {
         assert_eq!(AutoOrDuration::parse("automatic"), None);
         assert_eq!(AutoOrDuration::parse(""), None);
         assert_eq!(Duration::parse("auto"), None);
+    }
+
+    #[test]
+    fn optional_values_and_lists_may_be_empty() {
+        assert_eq!(Option::<Secret>::parse(""), Some(None));
+        assert_eq!(Option::<Secret>::parse("x"), Some(Some("x".into())));
+        assert_eq!(Vec::<String>::parse(""), Some(Vec::new()));
+        assert_eq!(Vec::<String>::parse("a, b"), Some(vec!["a".into(), "b".into()]));
     }
 
     #[test]

@@ -3,7 +3,6 @@
 pub mod go;
 pub mod no_effect;
 pub(super) mod read;
-mod redis;
 pub mod variables;
 
 pub const DEFAULT_RUNTIME_ROOT: &str = "/srv/runtime_data/current";

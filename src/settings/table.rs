@@ -6,7 +6,6 @@
 
 mod listeners;
 mod process;
-mod redis;
 mod rules;
 mod store;
 mod telemetry;
@@ -21,11 +20,10 @@ pub use listeners::DebugSettings;
 use listeners::{ClientsSettings, GrpcSettings, HttpSettings, RespSettings, ResponseSettings};
 pub use process::DrainSettings;
 use process::{ControlsSettings, HealthSettings, RuntimeSettings, TopSettings};
-pub use redis::{RedisTlsSettings, SentinelSettings, ServerSettings, TopologyKind};
 use rules::RulesSettings;
 pub use rules::RulesSource;
-pub use store::StoreKind;
 use store::StoreSettings;
+pub use store::{RedisTlsSettings, SentinelSettings, ServerSettings, StoreKind, TopologyKind};
 pub use telemetry::TracingSettings;
 use telemetry::{LogSettings, MetricsSettings, OtlpSettings};
 pub use tls::{ClientFileSettings, TlsSettings};

@@ -13,7 +13,6 @@
 mod origin;
 #[cfg(test)]
 mod tests;
-mod tokens;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,11 +22,11 @@ use axum::extract::Request;
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, Method, StatusCode};
 
-use self::tokens::{TokenKind, Tokens};
 use super::change_log::ChangeLog;
 use super::error::ApiError;
 use super::query::parameters;
 use crate::http::Peer;
+use crate::net::token_file::{SecretKind, TokenFile};
 use weir_api::messages::AdviceKind;
 use weir_common::error::SetupError;
 use weir_common::threads::repeat_blocking;
@@ -52,10 +51,18 @@ pub struct AccessOptions {
     pub allowed_hosts: Vec<String>,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TokenKind {
+    Read,
+    /// Reading, too.
+    Write,
+}
+
 /// Decides who may read and write.
 #[derive(Debug)]
 pub struct Access {
-    tokens: Tokens,
+    /// The files of the tokens that are valid now.
+    tokens: Vec<(TokenKind, TokenFile)>,
     require_token: bool,
     allowed_hosts: Vec<String>,
     refusals: Throttle,
@@ -74,7 +81,14 @@ impl Access {
     pub fn load(options: AccessOptions) -> Result<Access, SetupError> {
         let AccessOptions { read_token_file, write_token_file, require_token, allowed_hosts } =
             options;
-        let tokens = Tokens::load(read_token_file, write_token_file)?;
+        let tokens = [
+            (TokenKind::Write, "debug.write_token_file", write_token_file),
+            (TokenKind::Read, "debug.read_token_file", read_token_file),
+        ];
+        let tokens = tokens.into_iter().filter_map(|(kind, setting, path)| {
+            path.map(|path| Ok((kind, TokenFile::load(setting, SecretKind::Token, path)?)))
+        });
+        let tokens = tokens.collect::<Result<_, SetupError>>()?;
         Ok(Access { tokens, require_token, allowed_hosts, refusals: Throttle::default() })
     }
 
@@ -82,13 +96,23 @@ impl Access {
     pub async fn follow(self: Arc<Self>) {
         if !self.tokens.is_empty() {
             // A file system may not respond.
-            repeat_blocking(POLL_INTERVAL, move || self.tokens.poll(), || ()).await;
+            repeat_blocking(POLL_INTERVAL, move || self.poll(), || ()).await;
         }
+    }
+
+    /// Reads the token files again. An unusable one leaves its last token valid.
+    fn poll(&self) {
+        self.tokens.iter().for_each(|(_, file)| file.poll());
     }
 
     pub(in crate::http) fn has_write_token(&self, headers: &HeaderMap) -> bool {
         let token = headers.get(AUTHORIZATION).map(|header| bearer(header.as_bytes()));
-        token.is_some_and(|token| self.tokens.find(token) == Some(TokenKind::Write))
+        token.is_some_and(|token| self.kind_of(token) == Some(TokenKind::Write))
+    }
+
+    /// Returns what a token allows; none if it is not valid.
+    fn kind_of(&self, token: &[u8]) -> Option<TokenKind> {
+        self.tokens.iter().find(|(_, file)| file.has(token)).map(|(kind, _)| *kind)
     }
 
     /// Checks whether a request may read, or write if its method is not GET or HEAD. Logs refusals.
@@ -132,7 +156,7 @@ impl Access {
             return Err(ApiError::new(StatusCode::FORBIDDEN, error, help));
         }
         match headers.get(AUTHORIZATION) {
-            Some(header) => match self.tokens.find(bearer(header.as_bytes())) {
+            Some(header) => match self.kind_of(bearer(header.as_bytes())) {
                 Some(TokenKind::Read) if is_write(method) => {
                     let error = "the token may only read";
                     let help = "use the token of debug.write_token_file";

@@ -92,59 +92,51 @@ impl Default for History {
 
 impl History {
     fn sample(&self, sample: &Sample<'_, impl Counters>) {
-        self.0.lock().sample(sample);
+        let state = &mut *self.0.lock();
+        let Sample { now, is_new_set, all, rules, is_shadow, durations } = *sample;
+        let second = (now / SECOND).saturating_sub(1);
+        let elapsed = second.saturating_sub(state.last);
+        state.last = second;
+        state.samples += 1;
+        if is_new_set {
+            state.busy.replace(rules, state.samples, is_shadow);
+        }
+        let mut all = grown(&mut state.all, all);
+        // Of what has grown: the counters are not read at the same time.
+        all[WITHIN] = all[WITHIN].saturating_sub(all[WOULD_BE_OVER]);
+        state.durations.resize(durations.counts.len(), 0);
+        let pairs = state.durations.iter_mut().zip(&durations.counts);
+        let took: Vec<u64> =
+            pairs.map(|(before, now)| delta(std::mem::replace(before, *now), *now)).collect();
+        for ring in &mut state.rings {
+            ring.start(second, state.samples);
+            ring.add(second, ALL, all);
+            ring.add_durations(second, &durations.bounds, &took);
+        }
+        let rings = &mut state.rings;
+        state.busy.count(rules, elapsed, is_shadow, |slot, counts| {
+            rings.iter_mut().for_each(|ring| ring.add(second, slot + 1, counts));
+        });
+        // At the end of the longer steps: a rule that takes a slot then has all of the next one.
+        if (second + 1).is_multiple_of(state.rings[1].seconds) {
+            state.busy.assign(rules, state.samples, is_shadow);
+        }
     }
 
     /// Returns the history until `now`, without changes and denials; that of one rule, by its domain and path, if
     /// one is given.
     pub fn read(&self, now: Micros, step: StepLength, rule: Option<(&str, &str)>) -> HistoryAnswer {
-        self.0.lock().read(now, step, rule)
-    }
-}
-
-impl State {
-    fn sample(&mut self, sample: &Sample<'_, impl Counters>) {
-        let Sample { now, is_new_set, all, rules, is_shadow, durations } = *sample;
-        let second = (now / SECOND).saturating_sub(1);
-        let elapsed = second.saturating_sub(self.last);
-        self.last = second;
-        self.samples += 1;
-        if is_new_set {
-            self.busy.replace(rules, self.samples, is_shadow);
-        }
-        let mut all = grown(&mut self.all, all);
-        // Of what has grown: the counters are not read at the same time.
-        all[WITHIN] = all[WITHIN].saturating_sub(all[WOULD_BE_OVER]);
-        self.durations.resize(durations.counts.len(), 0);
-        let pairs = self.durations.iter_mut().zip(&durations.counts);
-        let took: Vec<u64> =
-            pairs.map(|(before, now)| delta(std::mem::replace(before, *now), *now)).collect();
-        for ring in &mut self.rings {
-            ring.start(second, self.samples);
-            ring.add(second, ALL, all);
-            ring.add_durations(second, &durations.bounds, &took);
-        }
-        let rings = &mut self.rings;
-        self.busy.count(rules, elapsed, is_shadow, |slot, counts| {
-            rings.iter_mut().for_each(|ring| ring.add(second, slot + 1, counts));
-        });
-        // At the end of the longer steps: a rule that takes a slot then has all of the next one.
-        if (second + 1).is_multiple_of(self.rings[1].seconds) {
-            self.busy.assign(rules, self.samples, is_shadow);
-        }
-    }
-
-    fn read(&self, now: Micros, step: StepLength, rule: Option<(&str, &str)>) -> HistoryAnswer {
-        let ring = &self.rings[step as usize];
+        let state = &*self.0.lock();
+        let ring = &state.rings[step as usize];
         let now = now / SECOND;
-        let is_late = !(self.last + 1..=self.last + 1 + MAX_LATE).contains(&now);
-        let end = if is_late { now } else { self.last + 1 };
+        let is_late = !(state.last + 1..=state.last + 1 + MAX_LATE).contains(&now);
+        let end = if is_late { now } else { state.last + 1 };
         let until = end - end % ring.seconds;
         let from = until.saturating_sub(ring.kept as u64 * ring.seconds);
         let mut series = match rule {
             None => columns(ring.cells(end, ALL, 0)),
             Some((domain, rule)) => {
-                let mut slots = self.busy.slots();
+                let mut slots = state.busy.slots();
                 let slot = slots.find(|(_, slot)| (&*slot.domain, &*slot.rule) == (domain, rule));
                 match slot {
                     Some((number, slot)) => columns(ring.cells(end, number + 1, slot.since)),
@@ -164,12 +156,14 @@ impl State {
             from: time_text(from.saturating_mul(SECOND)),
             until: time_text(until.saturating_mul(SECOND)),
             series,
-            rules: rule.is_none().then(|| self.rules(ring, end)),
+            rules: rule.is_none().then(|| state.rules(ring, end)),
             events: Vec::new(),
             denials: Vec::new(),
         }
     }
+}
 
+impl State {
     /// Returns the rules that were asked for in the steps before the second `end`, the busiest first.
     fn rules(&self, ring: &Ring, end: u64) -> Vec<HistoryRule> {
         let rules = self.busy.slots().map(|(number, slot)| {

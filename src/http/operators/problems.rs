@@ -331,7 +331,7 @@ mod tests {
 
     #[test]
     fn rules_that_are_rejected_at_the_start_leave_none() {
-        let health = Arc::new(Health::new(false, false));
+        let health = Arc::new(Health::new(Default::default()));
         let loader = Loader::new(Arc::default(), weir_rules::RuleOptions::default(), health);
         let load = |text: &str| {
             let file = RuleFile { name: "rules.yaml".into(), text: text.into() };

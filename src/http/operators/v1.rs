@@ -5,7 +5,6 @@
 mod api;
 mod controls;
 mod history;
-mod names;
 mod rules;
 mod state;
 mod status;

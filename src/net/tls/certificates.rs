@@ -1,4 +1,4 @@
-//! The active certificates of a listener, and their replacement when the files change.
+//! The active certificates of a listener, their replacement when the files change, and counts of both and of handshakes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use rustls::ServerConfig;
 
 use super::certificate::Certificate;
 use super::config::{Checked, Files, TlsOptions};
-use super::metrics::TlsMetrics;
 use weir_client::tls::RejectedFiles;
 use weir_common::error::SetupError;
 use weir_common::file_reads::FileReads;
+use weir_common::metrics::{Counter, MetricFamily, MetricSink, MetricSource, SampleValue};
 use weir_common::threads::repeat_blocking;
 use weir_common::throttle::Throttle;
 
@@ -131,5 +131,44 @@ impl Certificates {
                 "changed TLS certificates are invalid: the previous ones stay active"
             );
         }
+    }
+}
+
+/// Handshakes and reloads of certificates, which are counted by listener.
+#[derive(Clone, Debug, Default)]
+pub struct TlsMetrics {
+    pub handshakes: Counter,
+    pub handshake_failures: Counter,
+    /// Handshakes that were refused because too many others waited.
+    pub handshakes_refused: Counter,
+    pub reloads: Counter,
+    pub reload_failures: Counter,
+}
+
+#[derive(Clone, Debug)]
+pub struct TlsListeners(pub Vec<(&'static str, TlsMetrics)>);
+
+impl MetricSource for TlsListeners {
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        let mut add = |name, help, counter: fn(&TlsMetrics) -> &Counter| {
+            sink.family(MetricFamily::counter(name, help, &["listener"]));
+            for (listener, metrics) in &self.0 {
+                let value = SampleValue::Counter(counter(metrics).get());
+                sink.sample(&[("listener", listener)], value);
+            }
+        };
+        add("tls_handshakes", "TLS handshakes completed, by listener", |all| &all.handshakes);
+        add("tls_handshake_failures", "TLS handshakes that failed, by listener", |all| {
+            &all.handshake_failures
+        });
+        add(
+            "tls_handshakes_refused",
+            "Connections closed because too many TLS handshakes waited, by listener",
+            |all| &all.handshakes_refused,
+        );
+        add("tls_reloads", "Changed certificates loaded, by listener", |all| &all.reloads);
+        add("tls_reload_failures", "Changed certificates rejected, by listener", |all| {
+            &all.reload_failures
+        });
     }
 }

@@ -1,4 +1,4 @@
-//! `WEIR.CHECK` and `WEIR.CHECKALL`: a request by the rules.
+//! `WEIR.CHECK` and `WEIR.CHECKALL`: a request by the rules. `WEIR.COUNT`: the hits of a span, after more are added or not.
 
 use std::borrow::Cow;
 
@@ -9,11 +9,12 @@ use crate::resp::parser::read_integer;
 use crate::resp::reply::Replies;
 use crate::resp::server::Resp;
 use crate::rls::service::ResponseOptions;
+use weir_common::duration::read_duration;
 use weir_common::entry::Entry;
 use weir_common::value;
 use weir_limit::{Micros, SECOND};
 use weir_limiter::{Descriptor, Holds, Request, RequestDecision, Status};
-use weir_store::Store;
+use weir_store::{States, Store};
 
 /// `WEIR.CHECK domain hits key value [key value …]`.
 pub(super) async fn check<S: Store>(
@@ -68,11 +69,54 @@ pub(super) async fn check_all<S: Store>(
     .await
 }
 
+/// `WEIR.COUNT domain span [ADD hits] key value [key value …]`. A first key `ADD` needs `ADD 0` before it.
+pub(super) async fn count<S: Store + States>(
+    resp: &Resp<S>,
+    arguments: &[&[u8]],
+    replies: &mut Replies,
+) -> Result<(), CommandError> {
+    const NAME: &str = "weir.count";
+    let [domain, span, rest @ ..] = arguments else { return Err(CommandError::Count(NAME)) };
+    let (domain, spans) = (text(domain)?, [read_span(text(span)?)?]);
+    let (added, rest) = match rest {
+        [add, hits, rest @ ..] if add.eq_ignore_ascii_case(b"ADD") => {
+            (Some(read_hits(hits)?), rest)
+        }
+        rest => (None, rest),
+    };
+    let entries = read_entries(NAME, rest)?;
+    let entries = borrowed(&entries);
+    if let Some(hits) = added {
+        let descriptors = [Descriptor { entries: &entries, ..hits }];
+        decide(resp, domain, &descriptors, |_, _| {}).await?;
+    }
+    let descriptor = Descriptor { entries: &entries, ..Descriptor::default() };
+    let counted = resp.rate_limit.inspect(domain, &descriptor, &spans, |inspection| {
+        let state = inspection.state.as_ref().ok_or_else(|| {
+            CommandError::Span("no limit counts hits of these keys and values".to_owned())
+        })?;
+        let state = state.as_ref().map_err(|_| CommandError::Store)?;
+        match state.counts.first() {
+            Some(Ok(count)) => Ok(i64::try_from(count.count).unwrap_or(i64::MAX)),
+            Some(Err(error)) => Err(CommandError::Span(error.to_string())),
+            None => Err(CommandError::Store),
+        }
+    });
+    replies.integer(counted.await??);
+    Ok(())
+}
+
+fn read_span(text: &str) -> Result<Micros, CommandError> {
+    let span = read_duration(text).filter(|span| !span.is_zero());
+    let span = span.and_then(|span| Micros::try_from(span.as_micros()).ok());
+    span.ok_or_else(|| CommandError::Span(format!("'{text}' is not a span: write 5m or 1h30m")))
+}
+
 /// Keys, each with the text of its value.
-pub(super) type Entries<'a> = SmallVec<[(&'a str, Cow<'a, str>); 4]>;
+type Entries<'a> = SmallVec<[(&'a str, Cow<'a, str>); 4]>;
 
 /// Reads keys and values, at least one of each.
-pub(super) fn read_entries<'a>(
+fn read_entries<'a>(
     name: &'static str,
     arguments: &[&'a [u8]],
 ) -> Result<Entries<'a>, CommandError> {
@@ -84,12 +128,12 @@ pub(super) fn read_entries<'a>(
 }
 
 /// Returns entries as requests have them.
-pub(super) fn borrowed<'a>(entries: &'a Entries<'_>) -> SmallVec<[Entry<'a>; 4]> {
+fn borrowed<'a>(entries: &'a Entries<'_>) -> SmallVec<[Entry<'a>; 4]> {
     entries.iter().map(|(key, value)| (*key, &**value)).collect()
 }
 
 /// Reads hits, as a descriptor without entries: 0 looks, a negative number refunds.
-pub(super) fn read_hits(hits: &[u8]) -> Result<Descriptor<'static>, CommandError> {
+fn read_hits(hits: &[u8]) -> Result<Descriptor<'static>, CommandError> {
     let hits = read_integer(hits).ok_or(CommandError::Integer)?;
     let count = u32::try_from(hits.unsigned_abs()).map_err(|_| CommandError::Integer)?;
     Ok(Descriptor {
@@ -100,7 +144,7 @@ pub(super) fn read_hits(hits: &[u8]) -> Result<Descriptor<'static>, CommandError
 }
 
 /// Decides a request, and passes the overall verdict and the statuses to `then`.
-pub(super) async fn decide<S: Store>(
+async fn decide<S: Store>(
     resp: &Resp<S>,
     domain: &str,
     descriptors: &[Descriptor<'_>],

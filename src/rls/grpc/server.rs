@@ -45,20 +45,21 @@ pub struct Grpc<S> {
 const FREE_BYTES: usize = 128 << 10;
 
 impl<S> Grpc<S> {
-    pub fn new(rate_limit: RateLimit<S>, routes: Routes, limits: Limits) -> Grpc<S> {
+    pub fn new(
+        rate_limit: RateLimit<S>,
+        routes: Routes,
+        limits: Limits,
+        sampler: Sampler,
+    ) -> Grpc<S> {
         Grpc {
             rate_limit,
             routes: routes.prepare(),
             limits,
-            sampler: Sampler::default(),
+            sampler,
             budget: ClientMemory::new(limits.max_buffered, FREE_BYTES),
             stats: Arc::new(GrpcStats::default()),
             abuse_log: Throttle::default(),
         }
-    }
-
-    pub fn with_sampler(self, sampler: Sampler) -> Grpc<S> {
-        Grpc { sampler, ..self }
     }
 
     pub(super) fn log_abuse(&self, peer: Option<SocketAddr>, error: &dyn std::fmt::Display) {

@@ -3,7 +3,6 @@
 //! A request is decided as any other, by the same rules and controls. What differs is what its descriptors carry, the
 //! id and a step, and the answer.
 
-pub(super) mod grpc;
 pub(super) mod messages;
 #[cfg(test)]
 mod tests;
@@ -12,11 +11,13 @@ use std::borrow::Cow;
 use std::mem;
 use std::time::Duration;
 
+use tonic::{Code, Response, Status};
 use tracing::Span;
 
 use self::messages::{BudgetRequest, BudgetResponse};
-use super::rate_limit::{RateLimit, store_budget};
+use super::rate_limit::{HoldGuard, RateLimit, parse_timeout, store_budget};
 use crate::proto::weir::budget::v1 as pb;
+use pb::budget_service_server;
 use weir_common::random::random_bytes;
 use weir_common::value;
 use weir_limiter::{Budget, Descriptor, Holds, Request, RequestError};
@@ -48,10 +49,16 @@ impl<S: Store> RateLimit<S> {
             error
         })?;
         let id = match parts.id {
-            "" => Cow::Owned(new_id()),
+            // One that nobody can guess: 128 random bits.
+            "" => Cow::Owned(format!("{:032x}", u128::from_le_bytes(random_bytes()))),
             id => Cow::Borrowed(id),
         };
-        let values: Vec<Vec<(&str, Cow<'_, str>)>> = parts.descriptors.iter().map(values).collect();
+        // Keys, each with the text of its value.
+        let values = parts.descriptors.iter().map(|descriptor| {
+            let entries = descriptor.entries.iter();
+            entries.map(|entry| (&*entry.key, value::encode(&entry.value))).collect()
+        });
+        let values: Vec<Vec<(&str, Cow<'_, str>)>> = values.collect();
         let entries =
             values.iter().map(|values| values.iter().map(|(key, value)| (*key, &**value)));
         let entries: Vec<Vec<Entry<'_>>> = entries.map(Iterator::collect).collect();
@@ -92,12 +99,62 @@ impl<S: Store> RateLimit<S> {
     }
 }
 
-/// Returns the keys of a descriptor, each with the text of its value.
-fn values(descriptor: &pb::Descriptor) -> Vec<(&str, Cow<'_, str>)> {
-    descriptor.entries.iter().map(|entry| (&*entry.key, value::encode(&entry.value))).collect()
+/// Answers over gRPC. A request that is recorded has its [`Span`] in its extensions, and a response the
+/// [`HoldGuard`] of its reservation.
+#[derive(Debug)]
+pub struct BudgetService<S>(pub RateLimit<S>);
+
+impl<S: Store> BudgetService<S> {
+    async fn answer<R: BudgetRequest>(
+        &self,
+        request: tonic::Request<R>,
+    ) -> Result<Response<R::Response>, Status> {
+        let timeout = request.metadata().get("grpc-timeout");
+        let timeout = timeout.and_then(|text| parse_timeout(text.as_encoded_bytes()));
+        let span = request.extensions().get::<Span>().cloned();
+        let (rate_limit, request) = (self.0.clone(), request.into_inner());
+        // To its end, also if the client goes away: only then is it known what to return.
+        let answered = tokio::spawn(async move {
+            let (call, mut holds) =
+                (BudgetCall { timeout, span, ..Default::default() }, Holds::default());
+            let answer = rate_limit.budget(&request, &call, &mut holds).await;
+            (answer, HoldGuard::new(&rate_limit, holds))
+        });
+        let (answer, guard) = answered.await.map_err(|_| Status::unknown("see the log"))?;
+        let mut response = Response::new(answer.map_err(rejection)?);
+        response.extensions_mut().insert(guard);
+        Ok(response)
+    }
 }
 
-/// Returns an id that nobody can guess: 128 random bits.
-fn new_id() -> String {
-    format!("{:032x}", u128::from_le_bytes(random_bytes()))
+#[tonic::async_trait]
+impl<S: Store> budget_service_server::BudgetService for BudgetService<S> {
+    async fn reserve(
+        &self,
+        request: tonic::Request<pb::ReserveRequest>,
+    ) -> Result<Response<pb::ReserveResponse>, Status> {
+        self.answer(request).await
+    }
+
+    async fn settle(
+        &self,
+        request: tonic::Request<pb::SettleRequest>,
+    ) -> Result<Response<pb::SettleResponse>, Status> {
+        self.answer(request).await
+    }
+
+    async fn cancel(
+        &self,
+        request: tonic::Request<pb::CancelRequest>,
+    ) -> Result<Response<pb::SettleResponse>, Status> {
+        self.answer(request).await
+    }
+}
+
+fn rejection(error: RequestError) -> Status {
+    let code = match error {
+        RequestError::Store(_) | RequestError::NoRules => Code::Unavailable,
+        _ => Code::InvalidArgument,
+    };
+    Status::new(code, error.to_string())
 }

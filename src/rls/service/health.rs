@@ -13,13 +13,7 @@ use crate::health::Health;
 
 /// Reports two services: `ratelimit` follows the health state; the empty name always serves, as the process answers.
 #[derive(Debug)]
-pub struct HealthService(Arc<Health>);
-
-impl HealthService {
-    pub fn new(health: Arc<Health>) -> HealthService {
-        HealthService(health)
-    }
-}
+pub struct HealthService(pub Arc<Health>);
 
 type HealthStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
 
@@ -47,17 +41,16 @@ impl Api for HealthService {
         &self,
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthStream>, Status> {
-        let known = request.get_ref().service == "ratelimit";
         let fixed = match request.get_ref().service.as_str() {
+            "ratelimit" => {
+                let watched = self.0.watch().map(|serving| Ok(answer(serving)));
+                return Ok(Response::new(Box::pin(watched) as HealthStream));
+            }
             "" => answer(true),
             _ => HealthCheckResponse { status: ServingStatus::ServiceUnknown.into() },
         };
-        let health: HealthStream = if known {
-            Box::pin(self.0.watch().map(|serving| Ok(answer(serving))))
-        } else {
-            let until_closed = self.0.watch().filter_map(|_| None);
-            Box::pin(tokio_stream::once(Ok(fixed)).chain(until_closed))
-        };
-        Ok(Response::new(health))
+        let until_closed = self.0.watch().filter_map(|_| None);
+        let unchanging = tokio_stream::once(Ok(fixed)).chain(until_closed);
+        Ok(Response::new(Box::pin(unchanging) as HealthStream))
     }
 }

@@ -5,8 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use parking_lot::Mutex;
 
-use super::changes::Changes;
-use super::reload::Summary;
+use super::reload::{Changes, Summary};
 use weir_common::throttle::Throttle;
 use weir_rules::{Document, Loaded, Problem, Severity, truncated};
 

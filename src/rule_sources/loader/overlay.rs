@@ -57,29 +57,26 @@ impl OverlayState {
     ) -> Result<(), String> {
         #[expect(clippy::disallowed_methods, reason = "only shown in the status")]
         let now = SystemTime::now();
-        let overlay = match Overlay::new(files, found, options) {
-            Ok(overlay) => overlay,
-            Err(error) => {
-                let problems = error.render();
-                let shown = self.rejected_line.errors(UpdateSource::Files, &problems);
-                let shown = shown.map(|(problems, _)| problems).unwrap_or_default();
-                let message = match self.active().is_some() {
-                    true => "new overlay is rejected, the previous one stays active",
-                    false => "overlay is rejected, rules load without it until it is fixed",
-                };
-                tracing::error!(problems = %shown, "{message}");
-                self.metrics.error.inc();
-                self.metrics.newest_rejected.set(1);
-                let mut status = self.status.lock();
-                let mut listed = error.problems.iter().filter(|problem| problem.is_error());
-                let (first, others) = (listed.next(), listed.count());
-                let errors = usize::from(first.is_some()) + others + error.omitted.errors;
-                let before = status.rejected.as_ref();
-                status.rejected = Some(Rejected::new(message, first, errors, now, before));
-                status.last_error = Some((now, problems.clone()));
-                return Err(problems);
-            }
-        };
+        let overlay = Overlay::new(files, found, options).map_err(|error| {
+            let problems = error.render();
+            let shown = self.rejected_line.errors(UpdateSource::Files, &problems);
+            let shown = shown.map(|(problems, _)| problems).unwrap_or_default();
+            let message = match self.active().is_some() {
+                true => "new overlay is rejected, the previous one stays active",
+                false => "overlay is rejected, rules load without it until it is fixed",
+            };
+            tracing::error!(problems = %shown, "{message}");
+            self.metrics.error.inc();
+            self.metrics.newest_rejected.set(1);
+            let mut status = self.status.lock();
+            let mut listed = error.problems.iter().filter(|problem| problem.is_error());
+            let (first, others) = (listed.next(), listed.count());
+            let errors = usize::from(first.is_some()) + others + error.omitted.errors;
+            let before = status.rejected.as_ref();
+            status.rejected = Some(Rejected::new(message, first, errors, now, before));
+            status.last_error = Some((now, problems.clone()));
+            problems
+        })?;
         let files = overlay.files().map(str::to_owned).collect();
         let next = LoadedOverlay { loaded: now, files, patches: overlay.patches };
         *self.active.lock() = Some(overlay);

@@ -21,7 +21,8 @@ fn loader(lists: Lists, files: &[(&str, &str)], directory: &Path) -> Loader {
     // Each version is whole.
     let watched_lists = Some(Arc::new(WatchedLists::new(Duration::ZERO)));
     let options = RuleOptions { lists, watched_lists, ..RuleOptions::default() };
-    let mut loader = Loader::new(Arc::default(), options, Arc::new(Health::new(false, false)));
+    let mut loader =
+        Loader::new(Arc::default(), options, Arc::new(Health::new(Default::default())));
     loader.expect_overlay();
     loader
 }

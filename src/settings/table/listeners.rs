@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::tls::TlsSettings;
 use crate::http::clients::JsonErrors;
-use crate::settings::format::{Address, Bytes, Int, OptionalAddress};
+use crate::settings::format::{Address, Bytes, Int};
 use crate::settings::group::{choices, group};
 
 choices!(JsonErrors);
@@ -88,7 +88,7 @@ group! {
     /// The listener for Redis clients.
     RespSettings {
         /// Address of a listener that speaks the Redis protocol; empty: none.
-        address: OptionalAddress = "";
+        address: Option<Address> = "";
         /// File with the password that clients send with AUTH or HELLO: text without control characters;
         /// white space around it is ignored. The file is read again when it changes. Empty: clients need
         /// no password.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::tls::ClientFileSettings;
-use crate::settings::format::{Address, Format, FormatKind, Int, OptionalAddress, Ratio, Secret};
+use crate::settings::format::{Address, Format, FormatKind, Int, Ratio, Secret};
 use crate::settings::group::{choices, group};
 use weir_telemetry::log::{LogFormat, LogLevels};
 use weir_telemetry::{otlp, statsd};
@@ -41,7 +41,7 @@ group! {
     /// The listener for Prometheus.
     PrometheusSettings {
         /// Address of a listener for the metrics alone; empty: none. USE_PROMETHEUS alone sets :9090.
-        address: OptionalAddress = "";
+        address: Option<Address> = "";
         /// The path of the metrics on that listener.
         path: String = "/metrics";
         /// Whether all pages have the metrics by the names of envoyproxy/ratelimit too. USE_PROMETHEUS sets

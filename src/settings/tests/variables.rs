@@ -338,7 +338,7 @@ fn statsd_and_dogstatsd_have_their_options() {
 fn use_prometheus_listens_unless_stats_are_disabled() {
     let address = |env: &[(&str, &str)]| {
         let prometheus = Settings::load(&inputs(env)).unwrap().metrics.prometheus;
-        prometheus.address.to_string()
+        prometheus.address.clone().unwrap_or_default()
     };
     let (on, at) = (("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", "127.0.0.1:9102"));
     assert_eq!(address(&[]), "");

@@ -235,10 +235,10 @@ fn a_changed_file_has_the_new_token_and_an_unusable_one_leaves_the_last() {
     let (access, dir) = with_tokens(true);
     let file = dir.path().join("write");
     let put = |header| ask(&access, Sent::put().token(header));
-    access.tokens.poll();
+    access.poll();
     fs::write(&file, "new\n").unwrap();
     assert_eq!(put("Bearer w"), Ok("write token"), "until the file is read");
-    access.tokens.poll();
+    access.poll();
     assert_eq!([put("Bearer w"), put("Bearer new")], [Err(401), Ok("write token")]);
     let spoil: [fn(&std::path::Path); 4] = [
         |file| fs::write(file, " \n").unwrap(),
@@ -248,14 +248,14 @@ fn a_changed_file_has_the_new_token_and_an_unusable_one_leaves_the_last() {
     ];
     for spoil in spoil {
         spoil(&file);
-        access.tokens.poll();
+        access.poll();
         assert_eq!(
             [put("Bearer new"), put("Bearer "), put("Bearer a b")],
             [Ok("write token"), Err(401), Err(401)]
         );
     }
     fs::write(&file, "w").unwrap();
-    access.tokens.poll();
+    access.poll();
     assert_eq!([put("Bearer w"), put("Bearer new")], [Ok("write token"), Err(401)]);
 }
 
@@ -269,13 +269,17 @@ fn a_swapped_link_has_the_new_token() {
         fs::write(dir.path().join(name).join("token"), token).unwrap();
     }
     std::os::unix::fs::symlink("one", &link).unwrap();
-    let file = Some(link.join("token"));
-    let tokens = Tokens::load(None, file).unwrap();
-    assert_eq!(tokens.find(b"first"), Some(TokenKind::Write));
+    let write_token_file = Some(link.join("token"));
+    let access =
+        Access::load(AccessOptions { write_token_file, ..AccessOptions::default() }).unwrap();
+    assert_eq!(access.kind_of(b"first"), Some(TokenKind::Write));
     std::os::unix::fs::symlink("two", dir.path().join("new")).unwrap();
     fs::rename(dir.path().join("new"), &link).unwrap();
-    tokens.poll();
-    assert_eq!([tokens.find(b"first"), tokens.find(b"second")], [None, Some(TokenKind::Write)]);
+    access.poll();
+    assert_eq!(
+        ["first", "second"].map(|token| access.kind_of(token.as_bytes())),
+        [None, Some(TokenKind::Write)]
+    );
 }
 
 #[test]

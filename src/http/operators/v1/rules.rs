@@ -1,19 +1,20 @@
-//! `/v1/rules`: the active rules, as JSON or as a rule file.
+//! `/v1/rules`: the active rules, as JSON or as a rule file. And the names of rules in queries.
 
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::Uri;
+use axum::http::{StatusCode, Uri};
 
 use super::api::{Answer, Api};
-use super::names;
 use crate::http::operators::debug::{self, JSON, YAML};
 use crate::http::operators::error::ApiError;
-use crate::http::operators::query::{Query, invalid};
+use crate::http::operators::query::{MAX_SHOWN_BYTES, Query, invalid};
 use crate::http::page::{self, Page};
 use crate::rls::service::Rules;
+use weir_api::messages::AdviceKind;
+use weir_common::suggest::Suggester;
 use weir_common::threads::run_for_client;
-use weir_rules::Rule;
+use weir_rules::{Rule, RuleSet, truncated};
 use weir_top::Redaction;
 
 /// Returns the page of the active rules as JSON, with the paths that lists of keys have in place of those with
@@ -50,9 +51,47 @@ async fn rule_file<S>(api: &Api<S>, domain: String) -> Answer {
     let rules = api.sources.rules.load_full().unwrap_or_default();
     // In the background: many rules take a while to write.
     let write = move || {
-        names::check_domain(&rules, &domain)?;
+        check_domain(&rules, &domain)?;
         rules.domain_to_yaml(&domain).ok_or_else(ApiError::internal)
     };
     let file = run_for_client(write).await.map_err(|_| ApiError::internal())??;
     api.answer_text(YAML, file.into_bytes())
+}
+
+/// Checks that there are rules for a domain. The error has the most similar one.
+pub(super) fn check_domain(rules: &RuleSet, domain: &str) -> Result<(), ApiError> {
+    let mut suggester = Suggester::default();
+    if rules.domain(domain).is_none() {
+        let near = rules.nearest_domain(domain, &mut suggester);
+        return Err(unknown("domain", domain, near));
+    }
+    Ok(())
+}
+
+/// Returns the rule of a domain that has a path, as it is or as lists of keys show it. The error has the most similar
+/// name.
+pub(super) fn rule<'r>(
+    rules: &'r RuleSet,
+    domain: &str,
+    path: &str,
+    redaction: &Redaction,
+) -> Result<&'r Rule, ApiError> {
+    check_domain(rules, domain)?;
+    let of_domain = || rules.rules().filter(|rule| rule.domain() == domain);
+    let is_shown = |rule: &&Rule| redaction.rule_path(rule) == path;
+    let found = of_domain().find(|rule| rule.path() == path);
+    found.or_else(|| of_domain().find(is_shown)).ok_or_else(|| {
+        let paths: Vec<&str> = of_domain().map(Rule::path).collect();
+        unknown("rule", path, Suggester::default().nearest(path, paths.into_iter()))
+    })
+}
+
+fn unknown(what: &str, name: &str, near: Option<&str>) -> ApiError {
+    let error = format!("unknown {what} '{}'", truncated(name, MAX_SHOWN_BYTES));
+    let error = |help| ApiError::new(StatusCode::NOT_FOUND, error, help);
+    match near {
+        Some(near) => error(format!("did you mean '{}'?", truncated(near, MAX_SHOWN_BYTES))),
+        None => error("GET /v1/rules lists the rules of all domains".to_owned())
+            .with_kind(AdviceKind::UnknownName),
+    }
 }

@@ -5,10 +5,10 @@
 
 #[cfg(test)]
 mod tests;
-mod traffic;
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::cmp::Reverse;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use axum::extract::State;
@@ -21,7 +21,6 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use self::traffic::Traffic;
 use super::api::{Answer, Api, json};
 use crate::http::operators::debug::JSON;
 use crate::http::operators::error::ApiError;
@@ -32,7 +31,7 @@ use crate::http::operators::store_state::StoreState;
 use crate::{COMMIT, VERSION};
 use weir_common::threads::run_for_client;
 use weir_controls::time_text;
-use weir_limiter::LimiterCounts;
+use weir_rules::{RuleSet, RuleTotals, totals};
 use weir_store::{Operations, Store};
 use weir_top::{By, Others, Top, Window};
 
@@ -40,6 +39,8 @@ use weir_top::{By, Others, Top, Window};
 const SHARED_FOR: Duration = Duration::from_millis(500);
 
 const MAX_TOP_ROWS: usize = 20;
+
+const MAX_RULE_ROWS: usize = 50;
 
 #[derive(Default)]
 pub(super) struct LastStatus(Mutex<Option<Made>>);
@@ -157,6 +158,9 @@ fn status<S: Store + Operations>(
     let problems = problems(sources, &store);
     let mut store_json = store.to_json(problems.iter().any(Problem::is_of_store));
     store_json["connected"] = store.is_connected.into();
+    let counts = sources.limiter.counts();
+    let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    let [block, allow, limit] = counts.controlled.each_ref().map(load);
     json!({
         "version": VERSION,
         "commit": COMMIT,
@@ -166,8 +170,17 @@ fn status<S: Store + Operations>(
         "not_serving_because": reasons,
         "problems": problems,
         "redacted_keys": sources.limiter.denials().redaction().keys(),
-        "requests": requests(sources.limiter.counts()),
-        "controlled": controlled(sources.limiter.counts()),
+        // By outcome. Those that the global shadow mode let pass are ok, too.
+        "requests": {
+            "ok": load(&counts.ok),
+            "over_limit": load(&counts.over_limit),
+            "invalid": load(&counts.invalid),
+            "store_error": load(&counts.store_error),
+            "global_shadow_mode": load(&counts.global_shadow_mode),
+            "rule_shadow_mode": load(&counts.rule_shadow_mode),
+        },
+        // The descriptors that controls decided, by action.
+        "controlled": { "block": block, "allow": allow, "limit": limit },
         "rules": traffic.rank(sources.rules.load_full()),
         "top": top_keys(&sources.top, others),
         "store": store_json,
@@ -177,25 +190,6 @@ fn status<S: Store + Operations>(
             "share_error": sources.controls.share_error().map(|error| error.to_string()),
         },
     })
-}
-
-/// Returns the requests by outcome. Those that the global shadow mode let pass are ok, too.
-fn requests(counts: &LimiterCounts) -> Value {
-    json!({
-        "ok": counts.ok.load(Ordering::Relaxed),
-        "over_limit": counts.over_limit.load(Ordering::Relaxed),
-        "invalid": counts.invalid.load(Ordering::Relaxed),
-        "store_error": counts.store_error.load(Ordering::Relaxed),
-        "global_shadow_mode": counts.global_shadow_mode.load(Ordering::Relaxed),
-        "rule_shadow_mode": counts.rule_shadow_mode.load(Ordering::Relaxed),
-    })
-}
-
-/// Returns the descriptors that controls decided, by action.
-fn controlled(counts: &LimiterCounts) -> Value {
-    let [block, allow, limit] = &counts.controlled;
-    let [block, allow, limit] = [block, allow, limit].map(|count| count.load(Ordering::Relaxed));
-    json!({ "block": block, "allow": allow, "limit": limit })
 }
 
 fn top_keys(top: &Top, others: Option<&Others>) -> Value {
@@ -210,4 +204,45 @@ fn top_keys(top: &Top, others: Option<&Others>) -> Value {
         "near": list(By::Near),
         "hits": list(By::Hits),
     })
+}
+
+/// Ranks rules by their hits since they were ranked last.
+#[derive(Debug, Default)]
+struct Traffic {
+    /// The rules that were ranked last, which it does not keep in memory, and the hits of each.
+    rules: Weak<RuleSet>,
+    hits: Vec<u64>,
+}
+
+impl Traffic {
+    /// Returns the totals of the rules with the most hits since the last call, how many rules are left
+    /// out, and the totals of series that belong to no known rule.
+    fn rank(&mut self, rules: Option<Arc<RuleSet>>) -> Value {
+        let rules = rules.unwrap_or_default();
+        let (all, other) = totals(&rules);
+        if !std::ptr::eq(self.rules.as_ptr(), Arc::as_ptr(&rules)) {
+            // Other rules: once by all of their hits.
+            (self.rules, self.hits) = (Arc::downgrade(&rules), Vec::new());
+        }
+        // Only domains whose requests bring limits have a row for them.
+        let listed = all.iter().enumerate();
+        let listed = listed.filter(|(_, row)| row.rule.is_some() || row.totals.hits > 0);
+        let mut ranks: Vec<_> = listed
+            .map(|(at, row)| {
+                let hits = row.totals.hits;
+                let recent = hits - self.hits.get(at).copied().unwrap_or(0).min(hits);
+                (Reverse(recent), Reverse(hits), at)
+            })
+            .collect();
+        let omitted = ranks.len().saturating_sub(MAX_RULE_ROWS);
+        if omitted > 0 {
+            ranks.select_nth_unstable(MAX_RULE_ROWS);
+            ranks.truncate(MAX_RULE_ROWS);
+        }
+        ranks.sort_unstable();
+        self.hits = all.iter().map(|row| row.totals.hits).collect();
+        let rows: Vec<&RuleTotals<'_>> =
+            ranks.iter().filter_map(|(_, _, at)| all.get(*at)).collect();
+        json!({ "rows": rows, "omitted": omitted, "other": other })
+    }
 }

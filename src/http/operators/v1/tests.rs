@@ -28,7 +28,7 @@ fn router() -> Router {
     let control_clock = ControlClock::new(clock.clone());
     let rules = Arc::new(ActiveRules::new(control_clock.clone(), u64::MAX));
     let controls = Controls::new(rules.clone(), weir_controls::ControlsOptions::default(), || ());
-    let health = Arc::new(Health::new(false, false));
+    let health = Arc::new(Health::new(Default::default()));
     let options = weir_rules::RuleOptions::default();
     let top = weir_top::TopOptions { entries: 100, redact: Vec::new(), threads: 1, share: false };
     let sources = Arc::new(Sources {

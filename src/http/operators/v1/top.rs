@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 
 use super::api::{Answer, Api, to_json};
-use super::names;
+use super::rules;
 use crate::http::operators::debug::JSON;
 use crate::http::operators::error::ApiError;
 use crate::http::operators::query::{Query, invalid};
@@ -50,10 +50,10 @@ pub(super) async fn list<S: Store + Operations>(
         let (domain, path) = (domain.as_deref(), rule.as_deref());
         let known = match (&rules, domain, path) {
             (Some(rules), Some(domain), Some(path)) => {
-                let rule = names::rule(rules, domain, path, top.redaction());
+                let rule = rules::rule(rules, domain, path, top.redaction());
                 rule.map(|rule| Some(top.redaction().rule_path(rule)))
             }
-            (Some(rules), Some(domain), None) => names::check_domain(rules, domain).map(|()| None),
+            (Some(rules), Some(domain), None) => rules::check_domain(rules, domain).map(|()| None),
             _ => Ok(None),
         };
         // Other replicas list paths as they are shown.

@@ -18,7 +18,7 @@ use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::rls::grpc::calls::SHOULD_RATE_LIMIT;
 use crate::rls::grpc::{Grpc, ReadScheduler};
 use crate::rls::service::{RateLimit, ResponseOptions};
-use crate::trace::Ends;
+use crate::trace::{Ends, Sampler};
 use weir_common::clock::SystemClock;
 use weir_controls::ActiveRules;
 use weir_limiter::Limiter;
@@ -69,7 +69,7 @@ fn serve(store: impl Store, timeout: Duration) -> (DuplexStream, Instant, watch:
         max_age: AGE,
         max_age_grace: GRACE,
     };
-    let grpc = Arc::new(Grpc::new(service, Routes::default(), limits));
+    let grpc = Arc::new(Grpc::new(service, Routes::default(), limits, Sampler::default()));
     let (here, there) = duplex(1 << 16);
     let (close, closed) = watch::channel(false);
     let limits = ConnectionLimits {

@@ -1,11 +1,13 @@
 //! What each request asks, and how its decision is answered.
 
+use std::time::Duration;
+
 use prost::Message;
 
 use crate::proto::weir::budget::v1 as pb;
 use pb::reserve_response::{Code, Status as ReserveStatus};
 use pb::settle_response::Result as SettleResult;
-use weir_limit::{Micros, ReservationResult, SECOND};
+use weir_limit::{Micros, ReservationResult};
 use weir_limiter::{BudgetStep, RequestDecision, RequestError, Status};
 use weir_store::StoreError;
 
@@ -167,10 +169,6 @@ fn reserve_status(status: &Status<'_>, is_denied: bool) -> ReserveStatus {
 }
 
 fn duration(micros: Micros) -> prost_types::Duration {
-    // Both fit: a century has fewer seconds than 2^32.
-    let nanos = (micros % SECOND) * 1_000;
-    prost_types::Duration {
-        seconds: i64::try_from(micros / SECOND).unwrap_or(i64::MAX),
-        nanos: i32::try_from(nanos).unwrap_or(0),
-    }
+    // It fits: `u64::MAX` microseconds are fewer seconds than 2^45.
+    Duration::from_micros(micros).try_into().unwrap_or_default()
 }

@@ -1,6 +1,7 @@
 //! The timeout of callers: how it is read, and what of it the first rules and the store have.
 
 use super::*;
+use crate::health::Required;
 use weir_common::clock::SystemClock;
 use weir_store::memory::MemoryStore;
 
@@ -17,7 +18,7 @@ fn grpc_timeouts_are_parsed() {
 
 #[tokio::test(start_paused = true)]
 async fn requests_wait_for_the_first_rules_within_their_timeout() {
-    let health = Arc::new(Health::new(true, false));
+    let health = Arc::new(Health::new(Required { rules: true, ..Required::default() }));
     let store = MemoryStore::new(SystemClock::new(), 1_000);
     let limiter = Arc::new(Limiter::new(store, Default::default()));
     let service = RateLimit::new(limiter, Rules::default(), ResponseOptions::default());

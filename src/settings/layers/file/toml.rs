@@ -11,10 +11,9 @@ use crate::settings::table;
 
 pub(super) fn read(text: &str, entries: &mut Entries) {
     let (root, errors) = DeTable::parse_recoverable(text);
-    let places = Places::new(text);
     for error in &errors {
         let span = error.span().unwrap_or_default();
-        let place = || places.of(&span);
+        let place = || place(text, &span);
         match error.message() {
             "duplicate key" => {
                 let message = format!("{:?} is there twice", shown(&name_at(text, &span)));
@@ -24,7 +23,7 @@ pub(super) fn read(text: &str, entries: &mut Entries) {
         }
     }
     if errors.is_empty() {
-        group("", root.get_ref(), &places, entries);
+        group("", root.get_ref(), text, entries);
     }
 }
 
@@ -40,14 +39,14 @@ fn name_at(text: &str, span: &Range<usize>) -> String {
     if table::find(&name).is_some() { name } else { key.to_owned() }
 }
 
-fn group(prefix: &str, table: &DeTable<'_>, places: &Places<'_>, entries: &mut Entries) {
+fn group(prefix: &str, table: &DeTable<'_>, text: &str, entries: &mut Entries) {
     for (key, value) in table {
         let name = below(prefix, key.get_ref());
         match value.get_ref() {
-            DeValue::Table(table) => group(&name, table, places, entries),
+            DeValue::Table(table) => group(&name, table, text, entries),
             other => {
-                let place = || places.of(&value.span());
-                entries.set(&name, || places.of(&key.span()), place, kind(other));
+                let of_value = || place(text, &value.span());
+                entries.set(&name, || place(text, &key.span()), of_value, kind(other));
             }
         }
     }
@@ -68,22 +67,9 @@ fn kind(value: &DeValue<'_>) -> ValueKind {
     }
 }
 
-struct Places<'t> {
-    text: &'t str,
-    /// Where each line starts.
-    lines: Vec<usize>,
-}
-
-impl<'t> Places<'t> {
-    fn new(text: &'t str) -> Places<'t> {
-        let breaks = text.match_indices('\n').map(|(at, _)| at + 1);
-        Places { text, lines: std::iter::once(0).chain(breaks).collect() }
-    }
-
-    fn of(&self, span: &Range<usize>) -> LineColumn {
-        let line = self.lines.partition_point(|start| *start <= span.start);
-        let start = self.lines.get(line.saturating_sub(1)).copied().unwrap_or_default();
-        let before = self.text.get(start..span.start).unwrap_or_default();
-        (line, before.chars().count() + 1)
-    }
+/// Returns the line and the column of the start of a span.
+fn place(text: &str, span: &Range<usize>) -> LineColumn {
+    let before = text.get(..span.start).unwrap_or_default();
+    let line = before.rsplit('\n').next().unwrap_or_default();
+    (before.matches('\n').count() + 1, line.chars().count() + 1)
 }

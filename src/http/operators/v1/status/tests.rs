@@ -80,7 +80,7 @@ fn bench() -> Bench {
     let log = Arc::new(ChangeLog::new(clock.clone()));
     let rules = Arc::new(ActiveRules::new(clock, u64::MAX));
     let controls = Arc::new(Controls::new(rules.clone(), ControlsOptions::default(), || ()));
-    let health = Arc::new(Health::new(false, false));
+    let health = Arc::new(Health::new(Default::default()));
     let options = weir_rules::RuleOptions::default();
     let loader = Arc::new(Loader::new(rules.clone(), options, health.clone()));
     loader.load(file(RULES), Vec::new()).unwrap();
