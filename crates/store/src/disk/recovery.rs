@@ -5,7 +5,6 @@
 //!
 //! A file that was closed is damaged if it has another size now. Other logs may end within a frame.
 
-use std::collections::HashSet;
 use std::io;
 
 use super::closed;
@@ -14,9 +13,7 @@ use super::file_id::{DiskFileKind, FileId};
 use super::frame::{Damage, Frame, FrameKind, FrameReader};
 use super::record::{self, Record};
 use crate::memory::MemoryStore;
-use crate::memory::fingerprint::Print;
 use weir_common::clock::Clock;
-use weir_limit::{Reservation, SECOND};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
@@ -31,8 +28,6 @@ pub struct Recovery {
     pub damage: DamageCounts,
     /// Whether there is no log, although there was one; also counted as damage.
     pub lacks_logs: bool,
-    /// Open reservations of an earlier version, which are dropped.
-    pub dropped_reservations: u64,
     /// Files that a newer snapshot replaces, in order.
     pub replaced: Vec<FileId>,
 }
@@ -59,10 +54,8 @@ pub fn load<C: Clock>(
     directory: &Directory,
     memory: &MemoryStore<C>,
 ) -> Result<Recovery, OpenError> {
-    let (recovery, dropped) = Default::default();
-    let mut loading = Loading { directory, memory, recovery, dropped };
+    let mut loading = Loading { directory, memory, recovery: Recovery::default() };
     loading.load()?;
-    loading.recovery.dropped_reservations = loading.dropped.len() as u64;
     Ok(loading.recovery)
 }
 
@@ -70,8 +63,6 @@ struct Loading<'a, C> {
     directory: &'a Directory,
     memory: &'a MemoryStore<C>,
     recovery: Recovery,
-    /// The fingerprints of reservations that are dropped.
-    dropped: HashSet<Print>,
 }
 
 impl<C: Clock> Loading<'_, C> {
@@ -139,7 +130,7 @@ impl<C: Clock> Loading<'_, C> {
 
     /// Loads a file, which had `closed_bytes` if the last process has closed it.
     fn load_file(&mut self, file: FileId, closed_bytes: Option<u64>) -> Result<(), OpenError> {
-        let Loading { directory, memory, recovery, dropped } = self;
+        let Loading { directory, memory, recovery } = self;
         let bits = directory.meta.shard_bits;
         let (mut records, mut invalid) = (0, 0);
         let read = read_file(directory, file, |bytes, shard_bits| {
@@ -159,16 +150,6 @@ impl<C: Clock> Loading<'_, C> {
                     Record::Slot(number, slot) => memory.load(shard(number), slot),
                     Record::Removed(number, print) => memory.forget(shard(number), &print),
                     Record::Reservation(saved) => memory.load_reservation(saved),
-                    Record::EarlierReservation(saved) => {
-                        let now = memory.now_seconds() * SECOND;
-                        // A reset has no reservations.
-                        let is_open =
-                            |earlier: Reservation| earlier.count > 0 && earlier.is_live(now);
-                        match saved.reservation.is_some_and(is_open) {
-                            true => dropped.insert(saved.print),
-                            false => dropped.remove(&saved.print),
-                        };
-                    }
                 }
             }
         });

@@ -159,13 +159,6 @@ impl<C: Clock> Writer<C> {
         let keys = self.memory.stats().keys;
         let elapsed_ms = took.as_millis();
         tracing::info!(%path, keys, records, logs, torn_logs, elapsed_ms, "counters loaded from disk");
-        if recovery.dropped_reservations > 0 {
-            let reservations = recovery.dropped_reservations;
-            tracing::warn!(
-                %path, reservations,
-                "reservations of an earlier version are dropped: their hits stay charged"
-            );
-        }
         if recovery.lacks_logs {
             tracing::error!(%path, "all logs of counters are missing: keys start over");
         }
