@@ -38,14 +38,6 @@ pub struct Copier<C> {
     unit: Vec<u8>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Copied {
-    /// With a time, keys that have expired then or have no slot are skipped.
-    live_at: Option<u64>,
-    /// Whether the changed reservations of the keys are copied with them, and taken.
-    takes_reservations: bool,
-}
-
 impl<C: Clock> Copier<C> {
     pub fn new(memory: Arc<MemoryStore<C>>, commands: Commands) -> Copier<C> {
         let (bytes, ends, unit) = Default::default();
@@ -59,7 +51,7 @@ impl<C: Clock> Copier<C> {
         prints: &[Print],
         log: &mut RecordFile,
     ) -> io::Result<()> {
-        self.copy(shard, prints, Copied { live_at: None, takes_reservations: true }, log)
+        self.copy(shard, prints, None, true, log)
     }
 
     pub fn reservations(&mut self, snapshot: &mut RecordFile) -> io::Result<()> {
@@ -85,14 +77,17 @@ impl<C: Clock> Copier<C> {
         // Keys that are inserted meanwhile are listed as changed.
         let prints = self.memory.prints(shard);
         let live_at = Some(self.memory.now_seconds());
-        self.copy(shard, &prints, Copied { live_at, takes_reservations }, snapshot)
+        self.copy(shard, &prints, live_at, takes_reservations, snapshot)
     }
 
+    /// Appends the records of keys. With `live_at`, those that have expired then or have no slot are skipped. If it
+    /// `takes_reservations`, the changed reservations of the keys are copied with them, and taken.
     fn copy(
         &mut self,
         shard: usize,
         prints: &[Print],
-        Copied { live_at, takes_reservations }: Copied,
+        live_at: Option<u64>,
+        takes_reservations: bool,
         file: &mut RecordFile,
     ) -> io::Result<()> {
         // There are at most 2^16 shards.

@@ -54,62 +54,54 @@ pub fn load<C: Clock>(
     directory: &Directory,
     memory: &MemoryStore<C>,
 ) -> Result<Recovery, OpenError> {
-    let mut loading = Loading { directory, memory, recovery: Recovery::default() };
-    loading.load()?;
-    Ok(loading.recovery)
-}
-
-struct Loading<'a, C> {
-    directory: &'a Directory,
-    memory: &'a MemoryStore<C>,
-    recovery: Recovery,
-}
-
-impl<C: Clock> Loading<'_, C> {
-    fn load(&mut self) -> Result<(), OpenError> {
-        let (directory, damage) = (self.directory, &mut self.recovery.damage);
-        damage.files += u64::from(directory.lost_meta);
-        let path = || directory.path.clone();
-        let files = directory.files().map_err(|error| OpenError::Io(path(), error))?;
-        let closed = closed::read(&directory.path).unwrap_or_else(|error| {
-            let path = directory.path.display();
-            tracing::warn!(%path, %error, "cannot read the sizes of the files of counters in `closed`");
-            damage.files += 1;
-            Vec::new()
-        });
-        let missing = closed.iter().filter(|(file, _)| !files.contains(file)).count();
-        damage.files += missing as u64;
-        // Without sizes, nothing else shows that files are missing.
-        let has_log = files.iter().any(|file| file.kind == DiskFileKind::Log);
-        let lacks_logs = directory.meta.has_logs && !has_log && closed.is_empty();
-        damage.files += u64::from(lacks_logs);
-        self.recovery.lacks_logs = lacks_logs;
-        self.recovery.last_number = files.last().map_or(0, |file| file.number);
-        let start = self.newest_whole_snapshot(&files)?;
-        for &file in &files {
-            let is_skipped = |start: FileId| file.kind == DiskFileKind::Snapshot && file != start;
-            if start.is_some_and(|start| file < start) {
-                self.recovery.replaced.push(file);
-            } else if !start.is_some_and(is_skipped) {
-                let size = closed.iter().find(|(closed, _)| *closed == file);
-                self.load_file(file, size.map(|(_, bytes)| *bytes))?;
-            }
+    let mut recovery = Recovery::default();
+    let damage = &mut recovery.damage;
+    damage.files += u64::from(directory.lost_meta);
+    let path = || directory.path.clone();
+    let files = directory.files().map_err(|error| OpenError::Io(path(), error))?;
+    let closed = closed::read(&directory.path).unwrap_or_else(|error| {
+        let path = directory.path.display();
+        tracing::warn!(%path, %error, "cannot read the sizes of the files of counters in `closed`");
+        damage.files += 1;
+        Vec::new()
+    });
+    let missing = closed.iter().filter(|(file, _)| !files.contains(file)).count();
+    damage.files += missing as u64;
+    // Without sizes, nothing else shows that files are missing.
+    let has_log = files.iter().any(|file| file.kind == DiskFileKind::Log);
+    recovery.lacks_logs = directory.meta.has_logs && !has_log && closed.is_empty();
+    damage.files += u64::from(recovery.lacks_logs);
+    recovery.last_number = files.last().map_or(0, |file| file.number);
+    let start = recovery.newest_whole_snapshot(directory, &files)?;
+    for &file in &files {
+        let is_skipped = |start: FileId| file.kind == DiskFileKind::Snapshot && file != start;
+        if start.is_some_and(|start| file < start) {
+            recovery.replaced.push(file);
+        } else if !start.is_some_and(is_skipped) {
+            let size = closed.iter().find(|(closed, _)| *closed == file);
+            recovery.load_file(directory, memory, file, size.map(|(_, bytes)| *bytes))?;
         }
-        if self.recovery.damage.is_any() {
-            // What is missing may have settled some of them: they must not return the same hits again.
-            self.memory.forget_reservations();
-        }
-        self.memory.loaded();
-        Ok(())
     }
+    if recovery.damage.is_any() {
+        // What is missing may have settled some of them: they must not return the same hits again.
+        memory.forget_reservations();
+    }
+    memory.loaded();
+    Ok(recovery)
+}
 
+impl Recovery {
     /// Returns the snapshot to load first; none if all files are to be loaded in order. A snapshot that no file is
     /// older than is that, whole or not.
-    fn newest_whole_snapshot(&mut self, files: &[FileId]) -> Result<Option<FileId>, OpenError> {
+    fn newest_whole_snapshot(
+        &mut self,
+        directory: &Directory,
+        files: &[FileId],
+    ) -> Result<Option<FileId>, OpenError> {
         let snapshots = files.iter().copied().filter(|file| file.kind == DiskFileKind::Snapshot);
         for (damaged, file) in snapshots.rev().enumerate() {
-            if files.first() == Some(&file) || self.is_whole(file)? {
-                self.recovery.damage.files += damaged as u64;
+            if files.first() == Some(&file) || is_whole(directory, file)? {
+                self.damage.files += damaged as u64;
                 return Ok(Some(file));
             }
         }
@@ -117,20 +109,14 @@ impl<C: Clock> Loading<'_, C> {
         Ok(None)
     }
 
-    fn is_whole(&self, file: FileId) -> Result<bool, OpenError> {
-        let mut records = 0;
-        let ended = read_file(self.directory, file, |bytes, _| {
-            while record::read(bytes).is_some() {
-                records += 1;
-            }
-        });
-        let ended = ended.map_err(|error| self.directory.unreadable(file, error))?;
-        Ok(ended.is_whole_snapshot(records))
-    }
-
     /// Loads a file, which had `closed_bytes` if the last process has closed it.
-    fn load_file(&mut self, file: FileId, closed_bytes: Option<u64>) -> Result<(), OpenError> {
-        let Loading { directory, memory, recovery } = self;
+    fn load_file<C: Clock>(
+        &mut self,
+        directory: &Directory,
+        memory: &MemoryStore<C>,
+        file: FileId,
+        closed_bytes: Option<u64>,
+    ) -> Result<(), OpenError> {
         let bits = directory.meta.shard_bits;
         let (mut records, mut invalid) = (0, 0);
         let read = read_file(directory, file, |bytes, shard_bits| {
@@ -153,26 +139,37 @@ impl<C: Clock> Loading<'_, C> {
                 }
             }
         });
-        recovery.records += records;
-        recovery.damage.records += invalid;
+        self.records += records;
+        self.damage.records += invalid;
         let ended = read.map_err(|error| directory.unreadable(file, error))?;
-        recovery.damage.frames += ended.damage.frames;
+        self.damage.frames += ended.damage.frames;
         match file.kind {
             DiskFileKind::Log => {
-                recovery.logs += 1;
-                recovery.log_bytes += ended.bytes;
+                self.logs += 1;
+                self.log_bytes += ended.bytes;
                 let is_cut = closed_bytes.is_some_and(|bytes| bytes != ended.bytes);
-                recovery.damage.files += u64::from(is_cut);
-                recovery.torn_logs += u64::from(ended.damage.torn && !is_cut);
+                self.damage.files += u64::from(is_cut);
+                self.torn_logs += u64::from(ended.damage.torn && !is_cut);
             }
             DiskFileKind::Snapshot => {
-                (recovery.snapshot_bytes, recovery.snapshot_records) = (ended.bytes, records);
+                (self.snapshot_bytes, self.snapshot_records) = (ended.bytes, records);
                 let whole = ended.is_whole_snapshot(records);
-                recovery.damage.files += u64::from(!whole && ended.damage.frames == 0);
+                self.damage.files += u64::from(!whole && ended.damage.frames == 0);
             }
         }
         Ok(())
     }
+}
+
+fn is_whole(directory: &Directory, file: FileId) -> Result<bool, OpenError> {
+    let mut records = 0;
+    let ended = read_file(directory, file, |bytes, _| {
+        while record::read(bytes).is_some() {
+            records += 1;
+        }
+    });
+    let ended = ended.map_err(|error| directory.unreadable(file, error))?;
+    Ok(ended.is_whole_snapshot(records))
 }
 
 #[derive(Clone, Copy, Debug, Default)]
