@@ -9,7 +9,7 @@ use std::time::Instant;
 use redis::{Pipeline, RedisError, ServerError, ServerErrorKind, Value};
 use smallvec::SmallVec;
 
-use self::spans::{TripInfo, TripSpans};
+use self::spans::TripSpans;
 use super::batch::CommandBatch;
 use super::batch::increments::OpenWindows;
 use super::batch::script_call::{BatchContext, ScriptCall};
@@ -108,7 +108,7 @@ impl Session {
         let pipeline = pipeline(&mut self.scripts, batch, ask_time);
         shared.counts.trips.fetch_add(1, Ordering::Relaxed);
         let is_recorded = !batch.recorded.is_empty();
-        let spans = is_recorded.then(|| start_spans(batch, &pipeline, &self.endpoint));
+        let spans = is_recorded.then(|| TripSpans::start(batch, &pipeline, &self.endpoint));
         let sent = Instant::now();
         let replies = self.link.send_all(&pipeline).await;
         shared.trip_times.record(sent.elapsed().as_micros() as u64);
@@ -200,21 +200,6 @@ impl Session {
         batch.calls.append(&mut calls_again);
         trip
     }
-}
-
-#[cold]
-fn start_spans(batch: &CommandBatch, pipeline: &Pipeline, endpoint: &Endpoint) -> TripSpans {
-    let mut names = pipeline.cmd_iter().filter_map(|command| match command.args_iter().next() {
-        Some(redis::Arg::Simple(name)) => Some(name),
-        _ => None,
-    });
-    let first = names.next();
-    let command = first.filter(|first| names.all(|name| name == *first));
-    let command =
-        ["EVALSHA", "EVAL", "INCRBY"].into_iter().find(|known| command == Some(known.as_bytes()));
-    let info =
-        TripInfo { server: endpoint, command, commands: pipeline.len(), charges: batch.len().0 };
-    TripSpans::start(&batch.recorded, &info)
 }
 
 fn pipeline(scripts: &mut Scripts, batch: &CommandBatch, ask_time: bool) -> Pipeline {
