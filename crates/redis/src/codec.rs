@@ -62,7 +62,7 @@ use weir_limit::{
     ReduceBucket, SlidingLog, SlidingWindow, State, TokenBucket, each,
 };
 
-const MODULES: [&[&LuaModule]; Algorithm::COUNT] = [
+const MODULES: [&[LuaModule]; Algorithm::COUNT] = [
     FixedWindow::MODULES,
     SlidingWindow::MODULES,
     SlidingLog::MODULES,
@@ -74,8 +74,8 @@ const MODULES: [&[&LuaModule]; Algorithm::COUNT] = [
 ];
 
 /// Returns all modules in the order in which a script defines them: a module comes after that it borrows from.
-pub(super) fn modules() -> impl Iterator<Item = &'static LuaModule> {
-    MODULES.into_iter().flatten().copied().chain([&reservation::MODULE])
+pub(super) fn modules() -> impl Iterator<Item = LuaModule> {
+    MODULES.into_iter().flatten().copied().chain([reservation::MODULE])
 }
 
 fn flags(limit: &Limit) -> u8 {

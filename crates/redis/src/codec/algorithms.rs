@@ -19,13 +19,11 @@ const CALENDAR_MODULE: LuaModule =
 
 /// Fixed windows: those aligned to the epoch, and those that follow the calendar.
 impl Codec for FixedWindow {
-    const MODULE: &'static LuaModule =
-        &LuaModule::new(FIXED_WINDOW, include_str!("../lua/fixed_window.lua"));
-    const MODULES: &'static [&'static LuaModule] =
-        &[Self::MODULE, &CALENDAR_MODULE, &counter::MODULE];
+    const MODULE: LuaModule = LuaModule::new(FIXED_WINDOW, include_str!("../lua/fixed_window.lua"));
+    const MODULES: &'static [LuaModule] = &[Self::MODULE, CALENDAR_MODULE, counter::MODULE];
 
-    fn module(&self) -> &'static LuaModule {
-        if self.calendar.is_none() { Self::MODULE } else { &CALENDAR_MODULE }
+    fn module(&self) -> LuaModule {
+        if self.calendar.is_none() { Self::MODULE } else { CALENDAR_MODULE }
     }
 
     fn write_numbers(&self, now: Micros, out: &mut Vec<u8>) {
@@ -42,8 +40,7 @@ impl Codec for FixedWindow {
 }
 
 impl Codec for SlidingWindow {
-    const MODULE: &'static LuaModule =
-        &LuaModule::new(3, include_str!("../lua/sliding_window.lua"));
+    const MODULE: LuaModule = LuaModule::new(3, include_str!("../lua/sliding_window.lua"));
 
     fn write_numbers(&self, _: Micros, out: &mut Vec<u8>) {
         put_all(out, &[self.n.into(), self.period]);
@@ -57,8 +54,7 @@ impl Codec for SlidingWindow {
 
 /// Bucketed windows. Their rings come after the numbers of all limits.
 impl Codec for BucketedWindow {
-    const MODULE: &'static LuaModule =
-        &LuaModule::new(5, include_str!("../lua/bucketed_window.lua"));
+    const MODULE: LuaModule = LuaModule::new(5, include_str!("../lua/bucketed_window.lua"));
 
     fn write_numbers(&self, _: Micros, out: &mut Vec<u8>) {
         put_all(out, &[self.n.into(), self.period, self.slots().into(), self.span()]);
@@ -79,7 +75,7 @@ impl Codec for BucketedWindow {
 }
 
 impl Codec for TokenBucket {
-    const MODULE: &'static LuaModule = &LuaModule::new(6, include_str!("../lua/token_bucket.lua"));
+    const MODULE: LuaModule = LuaModule::new(6, include_str!("../lua/token_bucket.lua"));
 
     fn write_numbers(&self, _: Micros, out: &mut Vec<u8>) {
         let capacity = u64::from(self.capacity);
@@ -98,7 +94,7 @@ impl Codec for TokenBucket {
 }
 
 impl Codec for Gcra {
-    const MODULE: &'static LuaModule = &LuaModule::new(7, include_str!("../lua/gcra.lua"));
+    const MODULE: LuaModule = LuaModule::new(7, include_str!("../lua/gcra.lua"));
 
     fn write_numbers(&self, _: Micros, out: &mut Vec<u8>) {
         put_all(out, &self.numbers());
@@ -115,11 +111,11 @@ const HOLDS_MODULE: LuaModule = LuaModule::new(9, include_str!("../lua/holds.lua
 
 /// Concurrency: a count, or with hold ids the holds under a key of their own.
 impl Codec for Concurrency {
-    const MODULE: &'static LuaModule = &LuaModule::new(8, include_str!("../lua/concurrency.lua"));
-    const MODULES: &'static [&'static LuaModule] = &[Self::MODULE, &HOLDS_MODULE];
+    const MODULE: LuaModule = LuaModule::new(8, include_str!("../lua/concurrency.lua"));
+    const MODULES: &'static [LuaModule] = &[Self::MODULE, HOLDS_MODULE];
 
-    fn module(&self) -> &'static LuaModule {
-        if self.hold_id.is_none() { Self::MODULE } else { &HOLDS_MODULE }
+    fn module(&self) -> LuaModule {
+        if self.hold_id.is_none() { Self::MODULE } else { HOLDS_MODULE }
     }
 
     fn write_numbers(&self, _: Micros, out: &mut Vec<u8>) {
@@ -155,8 +151,7 @@ fn read_holds(mut text: Reader<'_>) -> Option<concurrency::State> {
 
 /// The bucket of `RL.REDUCE`.
 impl Codec for ReduceBucket {
-    const MODULE: &'static LuaModule =
-        &LuaModule::new(11, include_str!("../lua/reduce_bucket.lua"));
+    const MODULE: LuaModule = LuaModule::new(11, include_str!("../lua/reduce_bucket.lua"));
 
     fn write_numbers(&self, _: Micros, out: &mut Vec<u8>) {
         let at = self.at.map_or(0, |at| at + 1);
