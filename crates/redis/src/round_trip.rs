@@ -159,7 +159,6 @@ impl Session {
                     let answered = call.answer(&reply, &mut self.open_windows);
                     for_scripts.extend(answered.orphans);
                     for (error, key) in answered.failures {
-                        shared.counts.count_failure(error);
                         shared.log.charge_failed(error, &key, &answered.message);
                         trip.read_only |= error == StoreError::ReadOnly;
                     }
@@ -181,7 +180,6 @@ impl Session {
                 (Value::Int(new), Some(now)) => {
                     let (left, error) = increment.answer(new, now, &mut self.open_windows);
                     if let Some(error) = error {
-                        shared.counts.count_failure(error);
                         left.iter()
                             .for_each(|charge| shared.log.charge_failed(error, &charge.key, ""));
                     }
@@ -236,7 +234,6 @@ impl RoundTrip {
         let charges: SmallVec<[PendingCharge; 1]> = charges.into_iter().collect();
         let Value::ServerError(error) = reply else {
             self.refusal = Some(format!("unexpected reply {reply:?}"));
-            shared.counts.count_failure(StoreError::Corrupt);
             return fail_all(charges, StoreError::Corrupt);
         };
         let recorded = charges.iter().filter(|charge| charge.reply.is_recorded());
@@ -253,7 +250,6 @@ impl RoundTrip {
         } else if let Some(charge) = charges.first() {
             shared.log.charge_failed(failed, &charge.key, &text);
         }
-        shared.counts.count_failure(failed);
         fail_all(charges, failed);
     }
 }
