@@ -199,21 +199,14 @@ fn read_file(
     let mut parts: Option<Vec<u8>> = None;
     while let Some(Frame { kind, shard_bits, follows, mut payload }) = frames.read()? {
         ended.footer = None;
-        let before = parts.take().filter(|_| follows);
+        let mut joined = parts.take().filter(|_| follows);
+        joined.iter_mut().for_each(|parts| parts.extend_from_slice(payload));
         match kind {
             FrameKind::Records => records(&mut payload, shard_bits),
             FrameKind::FirstPart => parts = Some(payload.to_vec()),
-            FrameKind::Part => {
-                parts = before.map(|mut parts| {
-                    parts.extend_from_slice(payload);
-                    parts
-                });
-            }
+            FrameKind::Part => parts = joined,
             FrameKind::LastPart => {
-                if let Some(mut record) = before {
-                    record.extend_from_slice(payload);
-                    records(&mut &*record, shard_bits);
-                }
+                joined.iter().for_each(|record| records(&mut &**record, shard_bits));
             }
             FrameKind::Footer => {
                 ended.footer = payload.first_chunk().copied().map(u64::from_le_bytes)

@@ -2,11 +2,12 @@
 
 use std::io;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Writer;
 use crate::disk::file_id::FileId;
 use crate::disk::record_file::RecordFile;
+use crate::disk::schedule::Next;
 use weir_common::clock::Clock;
 
 /// A snapshot is synced after that many bytes: one sync at its end would delay the log's.
@@ -140,7 +141,7 @@ impl<C: Clock> Writer<C> {
 
     fn is_abandoned(&mut self, snapshot: FileId) -> bool {
         let log_goes_on = self.log.is_some() && self.log_number == snapshot.number;
-        !log_goes_on || self.copier.commands.is_finishing()
+        !log_goes_on || self.copier.commands.wait(Duration::ZERO) == Next::Finish
     }
 
     /// Records that a snapshot is whole, and removes the files that it replaces.
