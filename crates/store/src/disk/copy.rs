@@ -32,8 +32,8 @@ pub struct Copier<C> {
     pub memory: Arc<MemoryStore<C>>,
     pub commands: Commands,
     bytes: Vec<u8>,
-    /// Where each record of `bytes` ends.
-    ends: Vec<usize>,
+    /// Where each record of `bytes` ends, and the reservations that belong to it.
+    ends: Vec<(usize, Vec<SavedReservation>)>,
     /// The record of a key, followed by the records of its reservations.
     unit: Vec<u8>,
 }
@@ -100,8 +100,6 @@ impl<C: Clock> Copier<C> {
             ends.clear();
             // Keys whose logs are to be copied in parts.
             let mut long = Vec::new();
-            // The index of a record, and the reservations that belong to it.
-            let mut reserved: Vec<(usize, Vec<SavedReservation>)> = Vec::new();
             let mut looked = 0;
             left = memory.copy_slots(shard, left, takes_reservations, |print, slot, changed| {
                 looked += 1;
@@ -112,24 +110,20 @@ impl<C: Clock> Copier<C> {
                     _ if is_skipped => {}
                     true => long.push(*print),
                     false => {
-                        if !changed.is_empty() {
-                            reserved.push((ends.len(), changed));
-                        }
                         record::write(shard_number, print, slot, bytes);
-                        ends.push(bytes.len());
+                        ends.push((bytes.len(), changed));
                     }
                 }
                 looked < SLICE_KEYS && bytes.len() < SLICE_BYTES
             });
             let mut start = 0;
-            let mut reserved = reserved.into_iter().peekable();
-            for (i, &end) in ends.iter().enumerate() {
+            for (end, changed) in ends.drain(..) {
                 let key = bytes.get(start..end).unwrap_or_default();
                 start = end;
-                let Some((_, changed)) = reserved.next_if(|(index, _)| *index == i) else {
+                if changed.is_empty() {
                     file.append(key, 1)?;
                     continue;
-                };
+                }
                 unit.clear();
                 unit.extend_from_slice(key);
                 changed.iter().for_each(|saved| record::write_reservation(saved, unit));
