@@ -17,7 +17,7 @@ use super::connection::link::{Link, parse_time};
 use super::context::RedisContext;
 use super::options::{ClockSource, Endpoint};
 use super::pending_charge::{PendingCharge, fail_all};
-use super::refusal::{refuses_all, store_error, words};
+use super::refusal::{refuses_all, store_error, words_of};
 use super::reply::Reply;
 use super::script::Scripts;
 use weir_limit::Micros;
@@ -241,7 +241,7 @@ impl RoundTrip {
         if let Some(kind) = redirect_kind(&error) {
             return self.redirects.push(Redirect { kind, error, charges });
         }
-        let text = words(&error);
+        let text = words_of(&error.clone().into());
         let failed = store_error(&text);
         self.read_only |= failed == StoreError::ReadOnly;
         // Behind a proxy it is one of several servers.
