@@ -48,7 +48,7 @@ pub struct RedisStore {
     /// Names this process's text among those of replicas: new at each start, as the old text lives until it expires.
     pub(super) replica_id: String,
     /// The Redis of limits of one second, if it is another one.
-    per_second: Option<Box<RedisStore>>,
+    pub(super) per_second: Option<Box<RedisStore>>,
 }
 
 impl RedisStore {
