@@ -70,7 +70,11 @@ impl CommandBatch {
         }
         // Behind what requests charge.
         asking.into_iter().for_each(|charge| builder.add(charge));
-        builder.finish()
+        let mut batch = builder.batch;
+        batch.calls.iter_mut().for_each(|call| call.finish(context));
+        // Those whose charges went to the script are empty.
+        batch.increments.retain(|increment| increment.len() > 0);
+        batch
     }
 
     pub fn is_empty(&self) -> bool {
@@ -105,14 +109,6 @@ enum Place {
 }
 
 impl BatchBuilder<'_> {
-    fn finish(self) -> CommandBatch {
-        let mut batch = self.batch;
-        batch.calls.iter_mut().for_each(|call| call.finish(batch.context));
-        // Those whose charges went to the script are empty.
-        batch.increments.retain(|increment| increment.len() > 0);
-        batch
-    }
-
     fn add(&mut self, mut charge: PendingCharge) {
         let hash = self.open_windows.hash(&charge.key);
         match self.last.get(&hash) {

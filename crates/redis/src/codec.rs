@@ -1,7 +1,7 @@
 //! Rules, states and replies in the packed form that the scripts use.
 //!
-//! Each algorithm has a file here with its number and its Lua file. States in Redis outlive weir, so layouts never
-//! change: a new one gets a new number.
+//! Each algorithm has an implementation of [`Codec`] with its number and its Lua file. States in Redis outlive weir, so
+//! layouts never change: a new one gets a new number.
 //!
 //! # Packed formats
 //!
@@ -43,20 +43,14 @@
 //! | `holds` | `I7` n, `I7` timeout | nothing: its holds have a key of their own |
 //! | `reduce_bucket` | `I7` max, `I7` refill, `I7` interval, `I7` 1 + the caller's time, or 0 for that of the call, `I7` 1 if the charge is strict. Times are in milliseconds | `I4` missing tokens, `I7` the time of the last refill |
 
-mod bucketed_window;
-mod concurrency;
+mod algorithms;
 pub(super) mod counter;
-mod fixed_window;
 pub(super) mod format;
-mod gcra;
 pub(super) mod numbers;
-mod reduce_bucket;
 pub(super) mod reservation;
 mod sliding_log;
-mod sliding_window;
 #[cfg(test)]
 mod tests;
-mod token_bucket;
 
 use self::counter::{COUNTERS, counter_number, lone_window, read_counter};
 use self::format::{Codec, LuaModule, Reader};
@@ -68,7 +62,7 @@ use weir_limit::{
     ReduceBucket, SlidingLog, SlidingWindow, State, TokenBucket, each,
 };
 
-const MODULES: [&[&LuaModule]; Algorithm::COUNT] = [
+const MODULES: [&[LuaModule]; Algorithm::COUNT] = [
     FixedWindow::MODULES,
     SlidingWindow::MODULES,
     SlidingLog::MODULES,
@@ -80,8 +74,8 @@ const MODULES: [&[&LuaModule]; Algorithm::COUNT] = [
 ];
 
 /// Returns all modules in the order in which a script defines them: a module comes after that it borrows from.
-pub(super) fn modules() -> impl Iterator<Item = &'static LuaModule> {
-    MODULES.into_iter().flatten().copied().chain([&reservation::MODULE])
+pub(super) fn modules() -> impl Iterator<Item = LuaModule> {
+    MODULES.into_iter().flatten().copied().chain([reservation::MODULE])
 }
 
 fn flags(limit: &Limit) -> u8 {

@@ -1,6 +1,6 @@
 //! What all connections of a store share: options, counts of the traffic for metrics, the log.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -10,7 +10,6 @@ use tokio::time::Instant;
 use super::log::RedisLog;
 use super::options::{RedisOptions, Topology};
 use weir_common::metrics::Histogram;
-use weir_store::StoreError;
 
 #[derive(Debug)]
 pub(super) struct RedisContext {
@@ -64,8 +63,6 @@ pub struct RedisCounts {
     pub down: AtomicU64,
     /// Times that a connection that was down came up.
     pub up: AtomicU64,
-    /// Failed keys, and commands, by error.
-    pub failed: [AtomicU64; StoreError::ALL.len()],
 }
 
 /// The bounds of the times of round trips, in microseconds.
@@ -75,10 +72,3 @@ const TIME_BOUNDS: &[u64] = &[
 ];
 
 const KEY_BOUNDS: &[u64] = &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024];
-
-impl RedisCounts {
-    /// Counts a key, or a command, that failed.
-    pub(super) fn count_failure(&self, error: StoreError) {
-        self.failed[error as usize].fetch_add(1, Ordering::Relaxed);
-    }
-}

@@ -35,7 +35,6 @@ mod master;
 mod operations;
 mod options;
 mod pending_charge;
-mod per_second;
 mod refusal;
 mod replica_texts;
 mod reply;

@@ -36,11 +36,6 @@ pub(super) fn refuses_all(error: &ServerError) -> bool {
     matches!(error.code(), "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "NOAUTH")
 }
 
-/// Returns an error in the server's words.
-pub(super) fn words(error: &ServerError) -> String {
-    [error.code(), error.details().unwrap_or_default()].join(" ").trim_end().to_owned()
-}
-
 /// Returns an error in the server's words, if it is one of a server.
 pub(super) fn words_of(error: &RedisError) -> String {
     match error.code() {

@@ -9,7 +9,7 @@ use std::time::Instant;
 use redis::{Pipeline, RedisError, ServerError, ServerErrorKind, Value};
 use smallvec::SmallVec;
 
-use self::spans::{TripInfo, TripSpans};
+use self::spans::TripSpans;
 use super::batch::CommandBatch;
 use super::batch::increments::OpenWindows;
 use super::batch::script_call::{BatchContext, ScriptCall};
@@ -17,7 +17,7 @@ use super::connection::link::{Link, parse_time};
 use super::context::RedisContext;
 use super::options::{ClockSource, Endpoint};
 use super::pending_charge::{PendingCharge, fail_all};
-use super::refusal::{refuses_all, store_error, words};
+use super::refusal::{refuses_all, store_error, words_of};
 use super::reply::Reply;
 use super::script::Scripts;
 use weir_limit::Micros;
@@ -108,7 +108,7 @@ impl Session {
         let pipeline = pipeline(&mut self.scripts, batch, ask_time);
         shared.counts.trips.fetch_add(1, Ordering::Relaxed);
         let is_recorded = !batch.recorded.is_empty();
-        let spans = is_recorded.then(|| start_spans(batch, &pipeline, &self.endpoint));
+        let spans = is_recorded.then(|| TripSpans::start(batch, &pipeline, &self.endpoint));
         let sent = Instant::now();
         let replies = self.link.send_all(&pipeline).await;
         shared.trip_times.record(sent.elapsed().as_micros() as u64);
@@ -159,7 +159,6 @@ impl Session {
                     let answered = call.answer(&reply, &mut self.open_windows);
                     for_scripts.extend(answered.orphans);
                     for (error, key) in answered.failures {
-                        shared.counts.count_failure(error);
                         shared.log.charge_failed(error, &key, &answered.message);
                         trip.read_only |= error == StoreError::ReadOnly;
                     }
@@ -181,7 +180,6 @@ impl Session {
                 (Value::Int(new), Some(now)) => {
                     let (left, error) = increment.answer(new, now, &mut self.open_windows);
                     if let Some(error) = error {
-                        shared.counts.count_failure(error);
                         left.iter()
                             .for_each(|charge| shared.log.charge_failed(error, &charge.key, ""));
                     }
@@ -200,21 +198,6 @@ impl Session {
         batch.calls.append(&mut calls_again);
         trip
     }
-}
-
-#[cold]
-fn start_spans(batch: &CommandBatch, pipeline: &Pipeline, endpoint: &Endpoint) -> TripSpans {
-    let mut names = pipeline.cmd_iter().filter_map(|command| match command.args_iter().next() {
-        Some(redis::Arg::Simple(name)) => Some(name),
-        _ => None,
-    });
-    let first = names.next();
-    let command = first.filter(|first| names.all(|name| name == *first));
-    let command =
-        ["EVALSHA", "EVAL", "INCRBY"].into_iter().find(|known| command == Some(known.as_bytes()));
-    let info =
-        TripInfo { server: endpoint, command, commands: pipeline.len(), charges: batch.len().0 };
-    TripSpans::start(&batch.recorded, &info)
 }
 
 fn pipeline(scripts: &mut Scripts, batch: &CommandBatch, ask_time: bool) -> Pipeline {
@@ -251,7 +234,6 @@ impl RoundTrip {
         let charges: SmallVec<[PendingCharge; 1]> = charges.into_iter().collect();
         let Value::ServerError(error) = reply else {
             self.refusal = Some(format!("unexpected reply {reply:?}"));
-            shared.counts.count_failure(StoreError::Corrupt);
             return fail_all(charges, StoreError::Corrupt);
         };
         let recorded = charges.iter().filter(|charge| charge.reply.is_recorded());
@@ -259,7 +241,7 @@ impl RoundTrip {
         if let Some(kind) = redirect_kind(&error) {
             return self.redirects.push(Redirect { kind, error, charges });
         }
-        let text = words(&error);
+        let text = words_of(&error.clone().into());
         let failed = store_error(&text);
         self.read_only |= failed == StoreError::ReadOnly;
         // Behind a proxy it is one of several servers.
@@ -268,7 +250,6 @@ impl RoundTrip {
         } else if let Some(charge) = charges.first() {
             shared.log.charge_failed(failed, &charge.key, &text);
         }
-        shared.counts.count_failure(failed);
         fail_all(charges, failed);
     }
 }

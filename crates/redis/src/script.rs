@@ -53,7 +53,7 @@ fn script(kind: ScriptKind) -> Script {
 
 fn with_modules(bits: u16, main: &str) -> String {
     let mut text = PRELUDE.to_owned();
-    for module in modules().filter(|module| module.is_in(bits)) {
+    for module in modules().filter(|module| bits & 1 << module.number != 0) {
         text.push_str("do\n");
         text.push_str(module.text);
         text.push_str("end\n");

@@ -77,7 +77,7 @@ impl Side {
         let clock = Arc::new(ManualClock::new(0));
         // Statuses do not say what a rule in shadow mode would have done.
         let has_shadow_rules = rules.rules().any(is_shadow);
-        let store = RecordingStore::new(clock.clone(), max_keys).recording(has_shadow_rules);
+        let store = RecordingStore::new(clock.clone(), max_keys, has_shadow_rules);
         let indices: HashMap<usize, usize> =
             rules.rules().enumerate().map(|(i, rule)| (address(rule), i)).collect();
         Side {

@@ -29,7 +29,6 @@ mod status;
 mod tests;
 mod writer;
 
-use std::fmt;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -89,6 +88,7 @@ pub struct DiskOptions {
 /// **Bounded.** As the memory store, up to 22 bytes a key and 130 a reservation for the lists of changes, and while a
 /// long log is saved three times its size. If writing fails, charges go on, and what changed is written later. A
 /// directory takes at most two snapshots and a log as large as one or 64 MiB, unless writing a snapshot fails.
+#[derive(Debug)]
 pub struct DiskStore<C> {
     memory: Arc<MemoryStore<C>>,
     status: Arc<DiskStatus>,
@@ -216,11 +216,5 @@ impl<C: Clock> States for DiskStore<C> {
         self.loaded_within(budget).await?;
         self.memory.reset_now(key);
         Ok(())
-    }
-}
-
-impl<C> fmt::Debug for DiskStore<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DiskStore").field("path", &self.path).finish_non_exhaustive()
     }
 }

@@ -86,10 +86,6 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
         &self.inner
     }
 
-    fn with_policy<'a>(&self, batch: Batch<'a>) -> Batch<'a> {
-        Batch { on_failure: Some(batch.on_failure.unwrap_or(self.options.on_failure)), ..batch }
-    }
-
     /// Replaces failures among the answers of the inner store; notices when an outage is over.
     fn check(&self, batch: &Batch<'_>, answers: &mut [Answer]) {
         self.counts.charges.fetch_add(answers.len() as u64, Relaxed);
@@ -116,7 +112,8 @@ impl<S: Store, C: Clock + Monotonic + Clone> Store for Guard<S, C> {
         batch: Batch<'a>,
         answers: &mut Answers,
     ) -> Option<impl Future<Output = Answers> + Send + use<'a, S, C>> {
-        let (first, batch) = (answers.len(), self.with_policy(batch));
+        let (first, policy) = (answers.len(), batch.on_failure.unwrap_or(self.options.on_failure));
+        let batch = Batch { on_failure: Some(policy), ..batch };
         let Some(waiting) = self.inner.start(batch, answers) else {
             self.check(&batch, &mut answers[first..]);
             return None;

@@ -18,11 +18,6 @@ const HASH_HEX: usize = 32;
 
 /// Returns the key of `key` and `plan`, for people. `together`: whether its domain has `charge: together`.
 pub fn key_text(prefix: &str, key: &Key<'_>, plan: &Plan, together: bool) -> String {
-    String::from_utf8_lossy(&key_bytes(prefix, key, plan, together)).into_owned()
-}
-
-/// Returns the key of `key` and `plan`, as [`key_text`] does, as Redis gets it.
-pub fn key_bytes(prefix: &str, key: &Key<'_>, plan: &Plan, together: bool) -> Box<[u8]> {
     let mut text = String::with_capacity(96);
     text.push_str(prefix);
     text.push('{');
@@ -42,7 +37,12 @@ pub fn key_bytes(prefix: &str, key: &Key<'_>, plan: &Plan, together: bool) -> Bo
     shorten(&mut text, start);
     text.push(if together { '|' } else { '}' });
     text.push_str(plan.shape());
-    text.into_bytes().into()
+    text
+}
+
+/// Returns the key of `key` and `plan`, as [`key_text`] does, as Redis gets it.
+pub fn key_bytes(prefix: &str, key: &Key<'_>, plan: &Plan, together: bool) -> Box<[u8]> {
+    key_text(prefix, key, plan, together).into_bytes().into()
 }
 
 /// Returns the text of an id as a part of a key, escaped and shortened as names are.

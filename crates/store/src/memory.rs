@@ -158,11 +158,6 @@ impl<C: Clock> MemoryStore<C> {
 }
 
 impl<C> MemoryStore<C> {
-    /// The largest number of keys.
-    pub fn max_keys(&self) -> usize {
-        self.max_keys
-    }
-
     /// The number of shards: what [`sweep`](Self::sweep) takes to sweep all.
     pub fn shards(&self) -> usize {
         self.shards.len()

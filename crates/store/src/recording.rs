@@ -20,15 +20,10 @@ pub struct RecordingStore {
 }
 
 impl RecordingStore {
-    /// Returns a store in memory of up to `max_keys` keys that records its answers.
-    pub fn new(clock: Arc<ManualClock>, max_keys: usize) -> RecordingStore {
+    /// Returns a store in memory of up to `max_keys` keys. It keeps no answers if nobody reads them, which is faster.
+    pub fn new(clock: Arc<ManualClock>, max_keys: usize, is_recording: bool) -> RecordingStore {
         let store = MemoryStore::new(clock, max_keys);
-        RecordingStore { store, answers: Mutex::default(), is_recording: true }
-    }
-
-    /// Keeps no answers if nobody reads them, which is faster.
-    pub fn recording(self, is_recording: bool) -> RecordingStore {
-        RecordingStore { is_recording, ..self }
+        RecordingStore { store, answers: Mutex::default(), is_recording }
     }
 
     /// The answers to the last batch. A request that charges nothing has no batch.

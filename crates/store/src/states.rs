@@ -64,26 +64,3 @@ pub trait States: Store {
         budget: Duration,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
-
-impl<S: States> States for Arc<S> {
-    fn read(
-        &self,
-        key: StateKey<'_>,
-        spans: &[Micros],
-        budget: Duration,
-    ) -> impl Future<Output = Result<KeyState, StoreError>> + Send {
-        (**self).read(key, spans, budget)
-    }
-
-    fn read_local(&self, key: StateKey<'_>) -> Option<(Arc<Plan>, KeyState)> {
-        (**self).read_local(key)
-    }
-
-    fn reset(
-        &self,
-        key: StateKey<'_>,
-        budget: Duration,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send {
-        (**self).reset(key, budget)
-    }
-}

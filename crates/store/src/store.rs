@@ -46,17 +46,3 @@ pub trait Store: Send + Sync + 'static {
     /// that were made before. Passes its outcome to [`LeaseCharge::answer`]. A store that leases nothing drops it.
     fn charge_lease(&self, _charge: Arc<LeaseCharge>) {}
 }
-
-impl<S: Store> Store for Arc<S> {
-    fn start<'a>(
-        &'a self,
-        batch: Batch<'a>,
-        answers: &mut Answers,
-    ) -> Option<impl Future<Output = Answers> + Send + use<'a, S>> {
-        (**self).start(batch, answers)
-    }
-
-    fn charge_lease(&self, charge: Arc<LeaseCharge>) {
-        (**self).charge_lease(charge);
-    }
-}

@@ -21,7 +21,7 @@ use crate::connection::handshake::ends_session;
 use crate::connection::link::Link;
 use crate::connection::target::Target;
 use crate::context::RedisContext;
-use crate::refusal::{store_error, words};
+use crate::refusal::{store_error, words_of};
 use weir_store::StoreError;
 
 /// The most commands about states at a time, as their replies may be large; further ones wait.
@@ -58,7 +58,7 @@ impl AdminConnections {
 
     /// Returns the error of a command that a server refused. Logs one without a kind of its own.
     pub fn refused(&self, server: &Target, error: &ServerError) -> StoreError {
-        let text = words(error);
+        let text = words_of(&error.clone().into());
         let failed = store_error(&text);
         if failed == StoreError::Unavailable {
             self.shared.log.command_failed(&text);

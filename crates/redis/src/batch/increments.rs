@@ -81,8 +81,7 @@ impl OpenWindows {
     }
 
     pub fn estimate_time(&self) -> Option<Micros> {
-        let passed = |at: Instant| u64::try_from(at.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.clock.map(|(time, at)| time.saturating_add(passed(at)))
+        self.clock.map(|(time, at)| time.saturating_add(at.elapsed().as_micros() as u64))
     }
 
     pub fn set_time(&mut self, now: Micros) {

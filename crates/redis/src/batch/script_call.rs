@@ -254,12 +254,11 @@ impl ScriptCall {
         let (mut failed_entries, mut orphans, mut denials) =
             <(SmallVec<[_; 1]>, Vec<_>, BatchDenials)>::default();
         for entry in self.entries {
-            let state = match now {
-                Some(now) => read(self.kind, &entry.charges[0], &mut reader, now),
-                None => Err(StoreError::Corrupt),
-            };
-            match (state, now) {
-                (Ok((mut state, reservation)), Some(now)) => {
+            let read = now
+                .ok_or(StoreError::Corrupt)
+                .and_then(|now| Ok((now, read(self.kind, &entry.charges[0], &mut reader, now)?)));
+            match read {
+                Ok((now, (mut state, reservation))) => {
                     if let Some(ends) = entry.open_until(now) {
                         open_windows.insert(entry.hash, ends);
                     }
@@ -270,8 +269,7 @@ impl ScriptCall {
                         orphans.extend(returning);
                     }
                 }
-                (state, _) => {
-                    let failed = state.err().unwrap_or(StoreError::Corrupt);
+                Err(failed) => {
                     for charge in &entry.charges {
                         denials.add(charge.role, charge.denial_where_failed);
                     }

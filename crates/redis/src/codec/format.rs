@@ -3,7 +3,7 @@
 use weir_limit::{LimitState, Micros};
 
 /// A Lua file with the functions of one algorithm, or of one form of it.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct LuaModule {
     /// The index of the module in the table `algorithms` of the scripts; at most 15, which is that of reservations.
     pub number: u8,
@@ -21,10 +21,6 @@ impl LuaModule {
     pub fn bits(&self) -> u16 {
         1 << self.number | if self.borrows { 1 << FIXED_WINDOW } else { 0 }
     }
-
-    pub fn is_in(&self, bits: u16) -> bool {
-        bits & 1 << self.number != 0
-    }
 }
 
 /// The number of the module of fixed windows, which others borrow from.
@@ -32,13 +28,13 @@ pub(super) const FIXED_WINDOW: u8 = 1;
 
 /// The form of one algorithm's limits and states in Redis.
 pub(super) trait Codec {
-    const MODULE: &'static LuaModule;
+    const MODULE: LuaModule;
 
     /// The modules of the algorithm: one for each form of its limits.
-    const MODULES: &'static [&'static LuaModule] = &[Self::MODULE];
+    const MODULES: &'static [LuaModule] = &[Self::MODULE];
 
     /// Returns the module that charges such a limit.
-    fn module(&self) -> &'static LuaModule {
+    fn module(&self) -> LuaModule {
         Self::MODULE
     }
 

@@ -10,7 +10,7 @@ use weir_limit::{Algorithm, Limit, LimitState, Micros, SlidingLog};
 const STAMP_BYTES: usize = 7;
 
 impl Codec for SlidingLog {
-    const MODULE: &'static LuaModule = &LuaModule::new(4, include_str!("../lua/sliding_log.lua"));
+    const MODULE: LuaModule = LuaModule::new(4, include_str!("../lua/sliding_log.lua"));
 
     fn write_numbers(&self, _: Micros, out: &mut Vec<u8>) {
         put_all(out, &[self.n.into(), self.period]);

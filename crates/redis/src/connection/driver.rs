@@ -292,7 +292,6 @@ impl Driver {
         let topology =
             "the server is a node of a Redis Cluster: set store.redis.topology to cluster";
         self.shared().log.command_failed(&format_args!("{}: {topology}", redirect.error));
-        self.shared().counts.count_failure(StoreError::Unavailable);
         fail_all(redirect.charges, StoreError::Unavailable);
     }
 

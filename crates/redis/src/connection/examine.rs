@@ -19,9 +19,8 @@ const MIN_REDIS_VERSION: (u32, u32) = (6, 0);
 const PERMISSIONS: &str = include_str!("../lua/permissions.lua");
 
 /// What a server reports about itself, as far as the user may ask.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ServerInfo {
-    pub version: String,
     pub max_memory: u64,
     pub policy: String,
     pub time: Option<Micros>,
@@ -79,17 +78,18 @@ pub(crate) async fn examine(
         info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap_or("")
     };
     let server = ServerInfo {
-        version: field("redis_version").to_owned(),
         max_memory: field("maxmemory").parse().unwrap_or(0),
         policy: field("maxmemory_policy").to_owned(),
         time,
         no_time,
         missing,
     };
-    let mut parts = server.version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
-    let version = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
-    if !server.version.is_empty() && version < MIN_REDIS_VERSION {
-        return Err(ConnectError::TooOld(server.version, MIN_REDIS_VERSION.0, MIN_REDIS_VERSION.1));
+    let version = field("redis_version");
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let parsed = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    if !version.is_empty() && parsed < MIN_REDIS_VERSION {
+        let (major, minor) = MIN_REDIS_VERSION;
+        return Err(ConnectError::TooOld(version.to_owned(), major, minor));
     }
     let mode = match field("redis_mode") {
         // Valkey's name.

@@ -59,7 +59,7 @@ impl ServerLog {
 
     fn log_end(&self, now: Instant) {
         let Some(Outage { began, ended, connections, .. }) = self.take_ended(now) else { return };
-        let outage_ms = millis(ended.unwrap_or(now).saturating_duration_since(began));
+        let outage_ms = ended.unwrap_or(now).saturating_duration_since(began).as_millis() as u64;
         tracing::info!(server = %self.server, connections, outage_ms, "redis connections up again");
     }
 }
@@ -92,7 +92,8 @@ impl ConnectionLog {
     /// Logs that the server answered only after `elapsed`, longer than `slow_after`.
     pub fn slow(&self, elapsed: Duration, slow_after: Duration) {
         if let Some(suppressed) = self.server.slow.pass() {
-            let (elapsed_ms, slow_after_ms) = (millis(elapsed), millis(slow_after));
+            let [elapsed_ms, slow_after_ms] =
+                [elapsed, slow_after].map(|time| time.as_millis() as u64);
             tracing::warn!(
                 server = %self.server.server, elapsed_ms, slow_after_ms, suppressed,
                 "redis connection slow, probing"
@@ -154,10 +155,6 @@ impl Drop for ConnectionLog {
             self.server.outage.lock().take_if(|outage| outage.down == 0);
         }
     }
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

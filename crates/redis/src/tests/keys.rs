@@ -39,9 +39,6 @@ fn foreign_values_fail_only_their_own_key() {
             }
             assert!(failed("good").await.is_ok_and(|decision| decision.allowed));
         }
-        let failed = &store.counts().failed;
-        assert_eq!(failed[StoreError::WrongType as usize].load(Ordering::Relaxed), 3);
-        assert_eq!(failed[StoreError::Corrupt as usize].load(Ordering::Relaxed), 12);
     });
 }
 

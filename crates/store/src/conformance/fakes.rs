@@ -1,4 +1,4 @@
-//! Stores that fail, hang and count, to test wrappers with.
+//! Stores that fail, hang, count and are shared, to test wrappers with.
 
 use std::future::{Future, pending};
 use std::sync::Arc;
@@ -9,9 +9,10 @@ use parking_lot::Mutex;
 
 use crate::charge::{Answers, Batch, Charge};
 use crate::error::StoreError;
+use crate::local::charge::LeaseCharge;
 use crate::states::{StateKey, States};
 use crate::store::Store;
-use weir_limit::{KeyState, Micros};
+use weir_limit::{KeyState, Micros, Plan};
 
 /// Fails chosen charges and forwards the others; counts both.
 pub struct Fake<S> {
@@ -146,5 +147,39 @@ impl<S: States> States for Gated<S> {
 
     async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
         self.inner.reset(key, budget).await
+    }
+}
+
+/// One store of several wrappers.
+impl<S: Store> Store for Arc<S> {
+    fn start<'a>(
+        &'a self,
+        batch: Batch<'a>,
+        answers: &mut Answers,
+    ) -> Option<impl Future<Output = Answers> + Send + use<'a, S>> {
+        (**self).start(batch, answers)
+    }
+
+    fn charge_lease(&self, charge: Arc<LeaseCharge>) {
+        (**self).charge_lease(charge);
+    }
+}
+
+impl<S: States> States for Arc<S> {
+    async fn read(
+        &self,
+        key: StateKey<'_>,
+        spans: &[Micros],
+        budget: Duration,
+    ) -> Result<KeyState, StoreError> {
+        (**self).read(key, spans, budget).await
+    }
+
+    fn read_local(&self, key: StateKey<'_>) -> Option<(Arc<Plan>, KeyState)> {
+        (**self).read_local(key)
+    }
+
+    async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
+        (**self).reset(key, budget).await
     }
 }

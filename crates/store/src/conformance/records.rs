@@ -11,8 +11,6 @@ pub fn are_kept(mut bytes: &[u8]) -> bool {
         match &record {
             Record::Removed(shard, print) => write(*shard, print, None, &mut written),
             Record::Reservation(saved) => write_reservation(saved, &mut written),
-            // Never written.
-            Record::EarlierReservation(_) => continue,
             Record::Slot(shard, SavedSlot { print, fill, expires, value }) => {
                 let value = match value {
                     SavedValue::Packed(packed) => SavedValue::Packed(*packed),

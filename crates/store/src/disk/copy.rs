@@ -32,18 +32,10 @@ pub struct Copier<C> {
     pub memory: Arc<MemoryStore<C>>,
     pub commands: Commands,
     bytes: Vec<u8>,
-    /// Where each record of `bytes` ends.
-    ends: Vec<usize>,
+    /// Where each record of `bytes` ends, and the reservations that belong to it.
+    ends: Vec<(usize, Vec<SavedReservation>)>,
     /// The record of a key, followed by the records of its reservations.
     unit: Vec<u8>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Copied {
-    /// With a time, keys that have expired then or have no slot are skipped.
-    live_at: Option<u64>,
-    /// Whether the changed reservations of the keys are copied with them, and taken.
-    takes_reservations: bool,
 }
 
 impl<C: Clock> Copier<C> {
@@ -59,7 +51,7 @@ impl<C: Clock> Copier<C> {
         prints: &[Print],
         log: &mut RecordFile,
     ) -> io::Result<()> {
-        self.copy(shard, prints, Copied { live_at: None, takes_reservations: true }, log)
+        self.copy(shard, prints, None, true, log)
     }
 
     pub fn reservations(&mut self, snapshot: &mut RecordFile) -> io::Result<()> {
@@ -85,14 +77,17 @@ impl<C: Clock> Copier<C> {
         // Keys that are inserted meanwhile are listed as changed.
         let prints = self.memory.prints(shard);
         let live_at = Some(self.memory.now_seconds());
-        self.copy(shard, &prints, Copied { live_at, takes_reservations }, snapshot)
+        self.copy(shard, &prints, live_at, takes_reservations, snapshot)
     }
 
+    /// Appends the records of keys. With `live_at`, those that have expired then or have no slot are skipped. If it
+    /// `takes_reservations`, the changed reservations of the keys are copied with them, and taken.
     fn copy(
         &mut self,
         shard: usize,
         prints: &[Print],
-        Copied { live_at, takes_reservations }: Copied,
+        live_at: Option<u64>,
+        takes_reservations: bool,
         file: &mut RecordFile,
     ) -> io::Result<()> {
         // There are at most 2^16 shards.
@@ -105,8 +100,6 @@ impl<C: Clock> Copier<C> {
             ends.clear();
             // Keys whose logs are to be copied in parts.
             let mut long = Vec::new();
-            // The index of a record, and the reservations that belong to it.
-            let mut reserved: Vec<(usize, Vec<SavedReservation>)> = Vec::new();
             let mut looked = 0;
             left = memory.copy_slots(shard, left, takes_reservations, |print, slot, changed| {
                 looked += 1;
@@ -117,24 +110,20 @@ impl<C: Clock> Copier<C> {
                     _ if is_skipped => {}
                     true => long.push(*print),
                     false => {
-                        if !changed.is_empty() {
-                            reserved.push((ends.len(), changed));
-                        }
                         record::write(shard_number, print, slot, bytes);
-                        ends.push(bytes.len());
+                        ends.push((bytes.len(), changed));
                     }
                 }
                 looked < SLICE_KEYS && bytes.len() < SLICE_BYTES
             });
             let mut start = 0;
-            let mut reserved = reserved.into_iter().peekable();
-            for (i, &end) in ends.iter().enumerate() {
+            for (end, changed) in ends.drain(..) {
                 let key = bytes.get(start..end).unwrap_or_default();
                 start = end;
-                let Some((_, changed)) = reserved.next_if(|(index, _)| *index == i) else {
+                if changed.is_empty() {
                     file.append(key, 1)?;
                     continue;
-                };
+                }
                 unit.clear();
                 unit.extend_from_slice(key);
                 changed.iter().for_each(|saved| record::write_reservation(saved, unit));

@@ -104,8 +104,13 @@ impl Directory {
         }
         let files = files_in(path).map_err(failed)?;
         for &file in &files {
-            // What cannot be read now may be whole: it must not be replaced.
-            check(path, file)?;
+            let name = file.name();
+            // What cannot be read now may be whole: it must not be replaced. Further numbers must follow its own.
+            let checked = match file.number {
+                0..=MAX_NUMBER => regular::open(&path.join(&name)).map(drop),
+                _ => Err(io::Error::other(format!("weir numbers files up to {MAX_NUMBER}"))),
+            };
+            checked.map_err(|error| unreadable(path, &name, error))?;
         }
         regular::check_if_any(&path.join(closed::NAME))
             .map_err(|error| unreadable(path, closed::NAME, error))?;
@@ -320,16 +325,6 @@ fn files_in(path: &Path) -> io::Result<Vec<FileId>> {
     }
     files.sort_unstable();
     Ok(files)
-}
-
-/// Checks that a file can be read, and that further numbers follow its own.
-fn check(path: &Path, file: FileId) -> Result<(), OpenError> {
-    let name = file.name();
-    let checked = match file.number {
-        0..=MAX_NUMBER => regular::open(&path.join(&name)).map(drop),
-        _ => Err(io::Error::other(format!("weir numbers files up to {MAX_NUMBER}"))),
-    };
-    checked.map_err(|error| unreadable(path, &name, error))
 }
 
 fn unreadable(path: &Path, file: &str, error: io::Error) -> OpenError {

@@ -26,9 +26,8 @@
 //! | 8 | the time for which they count, in microseconds since the Unix epoch |
 //! | 2 | the tag of the request that made it, or 0 |
 //!
-//! One that has ended has only the first two. A test compares fingerprints with the numbers in the first byte: those of
-//! an earlier version are read, and dropped, since no id has such a fingerprint any more. Reservations follow, without a gap, the key whose charges have changed
-//! them; in a snapshot also on their own.
+//! One that has ended has only the first two. Reservations follow, without a gap, the key whose charges have changed
+//! them; in a snapshot also on their own. Other fingerprints need other numbers in the first byte, as a test checks.
 
 use crate::memory::changes::{NEVER, SavedReservation, SavedSlot, SavedValue};
 use crate::memory::fingerprint::Print;
@@ -40,8 +39,6 @@ pub const RECORD_BYTES: u64 = 31;
 const REMOVED: u8 = 0;
 const PACKED: u8 = 1;
 const BOXED: u8 = 2;
-const EARLIER_RESERVATION: u8 = 3;
-const EARLIER_RESERVATION_ENDED: u8 = 4;
 pub const RESERVATION: u8 = 5;
 const RESERVATION_ENDED: u8 = 6;
 
@@ -53,8 +50,6 @@ pub enum Record {
     Removed(u16, Print),
     Slot(u16, SavedSlot<SavedValue<Box<State>>>),
     Reservation(SavedReservation),
-    /// A reservation of an earlier version.
-    EarlierReservation(SavedReservation),
 }
 
 /// Appends the record of a key; without a slot it is removed.
@@ -156,15 +151,8 @@ fn read_seconds(bytes: &mut &[u8]) -> Option<u64> {
 /// Takes the record at the start of `bytes`; none if there is no valid one.
 pub fn read(bytes: &mut &[u8]) -> Option<Record> {
     let [kind] = take(bytes)?;
-    match kind {
-        RESERVATION | RESERVATION_ENDED => {
-            return read_reservation(kind == RESERVATION, bytes).map(Record::Reservation);
-        }
-        EARLIER_RESERVATION | EARLIER_RESERVATION_ENDED => {
-            let earlier = read_reservation(kind == EARLIER_RESERVATION, bytes);
-            return earlier.map(Record::EarlierReservation);
-        }
-        _ => {}
+    if let RESERVATION | RESERVATION_ENDED = kind {
+        return read_reservation(kind == RESERVATION, bytes).map(Record::Reservation);
     }
     let shard = u16::from_le_bytes(take(bytes)?);
     let print: Print = take(bytes)?;

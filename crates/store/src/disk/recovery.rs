@@ -5,7 +5,6 @@
 //!
 //! A file that was closed is damaged if it has another size now. Other logs may end within a frame.
 
-use std::collections::HashSet;
 use std::io;
 
 use super::closed;
@@ -14,9 +13,7 @@ use super::file_id::{DiskFileKind, FileId};
 use super::frame::{Damage, Frame, FrameKind, FrameReader};
 use super::record::{self, Record};
 use crate::memory::MemoryStore;
-use crate::memory::fingerprint::Print;
 use weir_common::clock::Clock;
-use weir_limit::{Reservation, SECOND};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
@@ -31,8 +28,6 @@ pub struct Recovery {
     pub damage: DamageCounts,
     /// Whether there is no log, although there was one; also counted as damage.
     pub lacks_logs: bool,
-    /// Open reservations of an earlier version, which are dropped.
-    pub dropped_reservations: u64,
     /// Files that a newer snapshot replaces, in order.
     pub replaced: Vec<FileId>,
 }
@@ -59,66 +54,54 @@ pub fn load<C: Clock>(
     directory: &Directory,
     memory: &MemoryStore<C>,
 ) -> Result<Recovery, OpenError> {
-    let (recovery, dropped) = Default::default();
-    let mut loading = Loading { directory, memory, recovery, dropped };
-    loading.load()?;
-    loading.recovery.dropped_reservations = loading.dropped.len() as u64;
-    Ok(loading.recovery)
-}
-
-struct Loading<'a, C> {
-    directory: &'a Directory,
-    memory: &'a MemoryStore<C>,
-    recovery: Recovery,
-    /// The fingerprints of reservations that are dropped.
-    dropped: HashSet<Print>,
-}
-
-impl<C: Clock> Loading<'_, C> {
-    fn load(&mut self) -> Result<(), OpenError> {
-        let (directory, damage) = (self.directory, &mut self.recovery.damage);
-        damage.files += u64::from(directory.lost_meta);
-        let path = || directory.path.clone();
-        let files = directory.files().map_err(|error| OpenError::Io(path(), error))?;
-        let closed = closed::read(&directory.path).unwrap_or_else(|error| {
-            let path = directory.path.display();
-            tracing::warn!(%path, %error, "cannot read the sizes of the files of counters in `closed`");
-            damage.files += 1;
-            Vec::new()
-        });
-        let missing = closed.iter().filter(|(file, _)| !files.contains(file)).count();
-        damage.files += missing as u64;
-        // Without sizes, nothing else shows that files are missing.
-        let has_log = files.iter().any(|file| file.kind == DiskFileKind::Log);
-        let lacks_logs = directory.meta.has_logs && !has_log && closed.is_empty();
-        damage.files += u64::from(lacks_logs);
-        self.recovery.lacks_logs = lacks_logs;
-        self.recovery.last_number = files.last().map_or(0, |file| file.number);
-        let start = self.newest_whole_snapshot(&files)?;
-        for &file in &files {
-            let is_skipped = |start: FileId| file.kind == DiskFileKind::Snapshot && file != start;
-            if start.is_some_and(|start| file < start) {
-                self.recovery.replaced.push(file);
-            } else if !start.is_some_and(is_skipped) {
-                let size = closed.iter().find(|(closed, _)| *closed == file);
-                self.load_file(file, size.map(|(_, bytes)| *bytes))?;
-            }
+    let mut recovery = Recovery::default();
+    let damage = &mut recovery.damage;
+    damage.files += u64::from(directory.lost_meta);
+    let path = || directory.path.clone();
+    let files = directory.files().map_err(|error| OpenError::Io(path(), error))?;
+    let closed = closed::read(&directory.path).unwrap_or_else(|error| {
+        let path = directory.path.display();
+        tracing::warn!(%path, %error, "cannot read the sizes of the files of counters in `closed`");
+        damage.files += 1;
+        Vec::new()
+    });
+    let missing = closed.iter().filter(|(file, _)| !files.contains(file)).count();
+    damage.files += missing as u64;
+    // Without sizes, nothing else shows that files are missing.
+    let has_log = files.iter().any(|file| file.kind == DiskFileKind::Log);
+    recovery.lacks_logs = directory.meta.has_logs && !has_log && closed.is_empty();
+    damage.files += u64::from(recovery.lacks_logs);
+    recovery.last_number = files.last().map_or(0, |file| file.number);
+    let start = recovery.newest_whole_snapshot(directory, &files)?;
+    for &file in &files {
+        let is_skipped = |start: FileId| file.kind == DiskFileKind::Snapshot && file != start;
+        if start.is_some_and(|start| file < start) {
+            recovery.replaced.push(file);
+        } else if !start.is_some_and(is_skipped) {
+            let size = closed.iter().find(|(closed, _)| *closed == file);
+            recovery.load_file(directory, memory, file, size.map(|(_, bytes)| *bytes))?;
         }
-        if self.recovery.damage.is_any() {
-            // What is missing may have settled some of them: they must not return the same hits again.
-            self.memory.forget_reservations();
-        }
-        self.memory.loaded();
-        Ok(())
     }
+    if recovery.damage.is_any() {
+        // What is missing may have settled some of them: they must not return the same hits again.
+        memory.forget_reservations();
+    }
+    memory.loaded();
+    Ok(recovery)
+}
 
+impl Recovery {
     /// Returns the snapshot to load first; none if all files are to be loaded in order. A snapshot that no file is
     /// older than is that, whole or not.
-    fn newest_whole_snapshot(&mut self, files: &[FileId]) -> Result<Option<FileId>, OpenError> {
+    fn newest_whole_snapshot(
+        &mut self,
+        directory: &Directory,
+        files: &[FileId],
+    ) -> Result<Option<FileId>, OpenError> {
         let snapshots = files.iter().copied().filter(|file| file.kind == DiskFileKind::Snapshot);
         for (damaged, file) in snapshots.rev().enumerate() {
-            if files.first() == Some(&file) || self.is_whole(file)? {
-                self.recovery.damage.files += damaged as u64;
+            if files.first() == Some(&file) || is_whole(directory, file)? {
+                self.damage.files += damaged as u64;
                 return Ok(Some(file));
             }
         }
@@ -126,20 +109,14 @@ impl<C: Clock> Loading<'_, C> {
         Ok(None)
     }
 
-    fn is_whole(&self, file: FileId) -> Result<bool, OpenError> {
-        let mut records = 0;
-        let ended = read_file(self.directory, file, |bytes, _| {
-            while record::read(bytes).is_some() {
-                records += 1;
-            }
-        });
-        let ended = ended.map_err(|error| self.directory.unreadable(file, error))?;
-        Ok(ended.is_whole_snapshot(records))
-    }
-
     /// Loads a file, which had `closed_bytes` if the last process has closed it.
-    fn load_file(&mut self, file: FileId, closed_bytes: Option<u64>) -> Result<(), OpenError> {
-        let Loading { directory, memory, recovery, dropped } = self;
+    fn load_file<C: Clock>(
+        &mut self,
+        directory: &Directory,
+        memory: &MemoryStore<C>,
+        file: FileId,
+        closed_bytes: Option<u64>,
+    ) -> Result<(), OpenError> {
         let bits = directory.meta.shard_bits;
         let (mut records, mut invalid) = (0, 0);
         let read = read_file(directory, file, |bytes, shard_bits| {
@@ -159,39 +136,40 @@ impl<C: Clock> Loading<'_, C> {
                     Record::Slot(number, slot) => memory.load(shard(number), slot),
                     Record::Removed(number, print) => memory.forget(shard(number), &print),
                     Record::Reservation(saved) => memory.load_reservation(saved),
-                    Record::EarlierReservation(saved) => {
-                        let now = memory.now_seconds() * SECOND;
-                        // A reset has no reservations.
-                        let is_open =
-                            |earlier: Reservation| earlier.count > 0 && earlier.is_live(now);
-                        match saved.reservation.is_some_and(is_open) {
-                            true => dropped.insert(saved.print),
-                            false => dropped.remove(&saved.print),
-                        };
-                    }
                 }
             }
         });
-        recovery.records += records;
-        recovery.damage.records += invalid;
+        self.records += records;
+        self.damage.records += invalid;
         let ended = read.map_err(|error| directory.unreadable(file, error))?;
-        recovery.damage.frames += ended.damage.frames;
+        self.damage.frames += ended.damage.frames;
         match file.kind {
             DiskFileKind::Log => {
-                recovery.logs += 1;
-                recovery.log_bytes += ended.bytes;
+                self.logs += 1;
+                self.log_bytes += ended.bytes;
                 let is_cut = closed_bytes.is_some_and(|bytes| bytes != ended.bytes);
-                recovery.damage.files += u64::from(is_cut);
-                recovery.torn_logs += u64::from(ended.damage.torn && !is_cut);
+                self.damage.files += u64::from(is_cut);
+                self.torn_logs += u64::from(ended.damage.torn && !is_cut);
             }
             DiskFileKind::Snapshot => {
-                (recovery.snapshot_bytes, recovery.snapshot_records) = (ended.bytes, records);
+                (self.snapshot_bytes, self.snapshot_records) = (ended.bytes, records);
                 let whole = ended.is_whole_snapshot(records);
-                recovery.damage.files += u64::from(!whole && ended.damage.frames == 0);
+                self.damage.files += u64::from(!whole && ended.damage.frames == 0);
             }
         }
         Ok(())
     }
+}
+
+fn is_whole(directory: &Directory, file: FileId) -> Result<bool, OpenError> {
+    let mut records = 0;
+    let ended = read_file(directory, file, |bytes, _| {
+        while record::read(bytes).is_some() {
+            records += 1;
+        }
+    });
+    let ended = ended.map_err(|error| directory.unreadable(file, error))?;
+    Ok(ended.is_whole_snapshot(records))
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -221,21 +199,14 @@ fn read_file(
     let mut parts: Option<Vec<u8>> = None;
     while let Some(Frame { kind, shard_bits, follows, mut payload }) = frames.read()? {
         ended.footer = None;
-        let before = parts.take().filter(|_| follows);
+        let mut joined = parts.take().filter(|_| follows);
+        joined.iter_mut().for_each(|parts| parts.extend_from_slice(payload));
         match kind {
             FrameKind::Records => records(&mut payload, shard_bits),
             FrameKind::FirstPart => parts = Some(payload.to_vec()),
-            FrameKind::Part => {
-                parts = before.map(|mut parts| {
-                    parts.extend_from_slice(payload);
-                    parts
-                });
-            }
+            FrameKind::Part => parts = joined,
             FrameKind::LastPart => {
-                if let Some(mut record) = before {
-                    record.extend_from_slice(payload);
-                    records(&mut &*record, shard_bits);
-                }
+                joined.iter().for_each(|record| records(&mut &**record, shard_bits));
             }
             FrameKind::Footer => {
                 ended.footer = payload.first_chunk().copied().map(u64::from_le_bytes)

@@ -87,10 +87,6 @@ impl Commands {
         Next::Finish
     }
 
-    pub fn is_finishing(&mut self) -> bool {
-        matches!(self.wait(Duration::ZERO), Next::Finish)
-    }
-
     /// Rests if it is time to, but not if the thread is to end. To be called after each piece of work.
     pub fn rest(&mut self) {
         if self.rested.elapsed() >= WORK {

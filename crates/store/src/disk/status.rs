@@ -9,19 +9,12 @@ use tokio::sync::watch;
 
 use super::recovery::Recovery;
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-enum Loading {
-    #[default]
-    Going,
-    Done,
-    Failed(String),
-}
-
 #[derive(Debug, Default)]
 pub struct DiskStatus {
-    /// What was loaded, and in which time. The path of requests reads this instead of `loading`.
+    /// What was loaded, and in which time.
     loaded: OnceLock<(Recovery, Duration)>,
-    loading: watch::Sender<Loading>,
+    /// Why nothing is loaded, if that has failed. Notified when loading has ended, well or not.
+    load_error: watch::Sender<Option<String>>,
     /// Whether the thread has ended as it was asked to.
     pub has_saved_all: AtomicBool,
     /// All changes until then are on disk; none while loading.
@@ -53,25 +46,22 @@ impl DiskStatus {
         self.synced(Instant::now());
         // What was loaded is seen then, also where a lock was not taken since.
         let _ = self.loaded.set((recovery, took));
-        self.loading.send_replace(Loading::Done);
+        self.load_error.send_replace(None);
     }
 
     pub fn not_loaded(&self, error: String) {
-        self.loading.send_replace(Loading::Failed(error));
+        self.load_error.send_replace(Some(error));
     }
 
     pub async fn wait_until_loaded(&self) {
         // The sender is in `self`, so the channel does not close.
-        let _ = self.loading.subscribe().wait_for(|loading| *loading == Loading::Done).await;
+        let _ = self.load_error.subscribe().wait_for(|_| self.is_loaded()).await;
     }
 
     pub async fn wait_until_failed(&self) -> String {
-        let mut loading = self.loading.subscribe();
-        let failed = loading.wait_for(|loading| matches!(loading, Loading::Failed(_))).await;
-        match failed.as_deref() {
-            Ok(Loading::Failed(error)) => error.clone(),
-            _ => String::new(),
-        }
+        let mut error = self.load_error.subscribe();
+        let failed = error.wait_for(Option::is_some).await;
+        failed.ok().and_then(|error| error.clone()).unwrap_or_default()
     }
 
     /// Records that nothing is saved, with the error, until [`saves_again`](Self::saves_again).

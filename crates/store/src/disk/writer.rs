@@ -22,7 +22,6 @@ use super::record_file::RecordFile;
 use super::recovery::{self, Recovery};
 use super::schedule::{Next, Retry, Schedule};
 use super::status::DiskStatus;
-use crate::memory::MemoryStore;
 use crate::memory::changes::Changed;
 use weir_common::clock::Clock;
 use weir_common::threads::Failures;
@@ -37,7 +36,6 @@ const MIN_LOG_BYTES: u64 = 64 << 20;
 
 #[derive(Debug)]
 pub struct Writer<C> {
-    memory: Arc<MemoryStore<C>>,
     directory: Directory,
     status: Arc<DiskStatus>,
     schedule: Schedule,
@@ -69,7 +67,6 @@ impl<C: Clock> Writer<C> {
     ) -> Writer<C> {
         let now = Instant::now();
         Writer {
-            memory: copier.memory.clone(),
             directory,
             status,
             schedule,
@@ -136,7 +133,7 @@ impl<C: Clock> Writer<C> {
 
     fn load(&mut self) -> Result<(), OpenError> {
         let started = Instant::now();
-        let recovery = recovery::load(&self.directory, &self.memory)?;
+        let recovery = recovery::load(&self.directory, &self.copier.memory)?;
         let took = started.elapsed();
         self.next_number = recovery.last_number.saturating_add(1);
         (self.snapshot_bytes, self.older_log_bytes) = (recovery.snapshot_bytes, recovery.log_bytes);
@@ -156,16 +153,9 @@ impl<C: Clock> Writer<C> {
     fn log_recovery(&self, recovery: &Recovery, took: Duration) {
         let path = self.directory.path.display();
         let Recovery { records, logs, torn_logs, damage, .. } = *recovery;
-        let keys = self.memory.stats().keys;
+        let keys = self.copier.memory.stats().keys;
         let elapsed_ms = took.as_millis();
         tracing::info!(%path, keys, records, logs, torn_logs, elapsed_ms, "counters loaded from disk");
-        if recovery.dropped_reservations > 0 {
-            let reservations = recovery.dropped_reservations;
-            tracing::warn!(
-                %path, reservations,
-                "reservations of an earlier version are dropped: their hits stay charged"
-            );
-        }
         if recovery.lacks_logs {
             tracing::error!(%path, "all logs of counters are missing: keys start over");
         }
@@ -260,8 +250,8 @@ impl<C: Clock> Writer<C> {
         let started = Instant::now();
         let Some(log) = &mut self.log else { return Ok(false) };
         let (bytes, records) = (log.bytes, log.records);
-        for shard in 0..self.memory.shards() {
-            match self.memory.take_changes(shard) {
+        for shard in 0..self.copier.memory.shards() {
+            match self.copier.memory.take_changes(shard) {
                 Changed::Keys(prints) => self.copier.changes(shard, &prints, log)?,
                 Changed::TooMany => return Ok(false),
             }
@@ -287,7 +277,7 @@ impl<C: Clock> Writer<C> {
         // To count the keys, all shards are locked.
         self.compact_at = now + self.schedule.compact;
         let in_snapshot = self.snapshot_bytes.checked_div(self.snapshot_records).unwrap_or(0);
-        let stats = self.memory.stats();
+        let stats = self.copier.memory.stats();
         let live = (stats.keys + stats.reservations) as u64 * in_snapshot.max(RECORD_BYTES);
         self.is_damaged
             || log_bytes + self.snapshot_bytes > 2 * live + self.schedule.min_obsolete_bytes

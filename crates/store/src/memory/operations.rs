@@ -96,7 +96,7 @@ impl Evictions {
         if let Some((evicted, suppressed)) = self.keys.check(stats.evicted.full) {
             tracing::warn!(
                 evicted,
-                max_keys = store.max_keys(),
+                max_keys = store.max_keys,
                 setting = "store.memory.max_keys",
                 suppressed,
                 "the memory store is full: keys at their limit were evicted and start over at zero"

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::changes::{Changed, NEVER, Room, SavedReservation, SavedSlot, SavedValue};
+use super::changes::{Changed, Changes, NEVER, Room, SavedReservation, SavedSlot, SavedValue};
 use super::fingerprint::{self, Fingerprints, Print};
 use super::shard::{AnySlot, Shard};
 use super::sweep::Aligned;
@@ -39,8 +39,8 @@ impl<C: Clock> MemoryStore<C> {
         MemoryStore::with(clock, max_keys, shards, Fingerprints::of_secret(secret))
     }
 
-    fn locked(&self, shard: usize) -> Option<MutexGuard<'_, Shard>> {
-        Some(self.shards.get(shard)?.0.lock())
+    fn locked(&self, shard: usize) -> MutexGuard<'_, Shard> {
+        self.shards[shard].0.lock()
     }
 
     /// The time in whole seconds since the Unix epoch.
@@ -49,21 +49,18 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     pub(crate) fn take_changes(&self, shard: usize) -> Changed {
-        let changed = self.locked(shard).and_then(|mut shard| Some(shard.changes.as_mut()?.take()));
-        changed.unwrap_or(Changed::Keys(Vec::new()))
+        let mut shard = self.locked(shard);
+        shard.changes.as_mut().map_or(Changed::Keys(Vec::new()), Changes::take)
     }
 
     /// Drops the lists of a shard's changes: what is in memory now is to be saved.
     pub(crate) fn forget_changes(&self, shard: usize) {
-        if let Some(changes) = self.locked(shard).as_mut().and_then(|shard| shard.changes.as_mut())
-        {
-            changes.forget();
-        }
+        self.locked(shard).changes.as_mut().into_iter().for_each(Changes::forget);
     }
 
     /// Returns the keys of a shard with changed reservations that were not taken; none if some could not be listed.
     pub(crate) fn keys_of_changed_reservations(&self, shard: usize) -> Option<Vec<Print>> {
-        let shard = self.locked(shard)?;
+        let shard = self.locked(shard);
         shard.changes.as_ref().map_or(Some(Vec::new()), |changes| changes.keys_of_reservations())
     }
 
@@ -73,7 +70,7 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     pub(crate) fn prints(&self, shard: usize) -> Vec<Print> {
-        self.locked(shard).map(|shard| shard.prints()).unwrap_or_default()
+        self.locked(shard).prints()
     }
 
     /// Calls `copy` under the lock of the shard for each key, with its slot if it has one, until it returns false; then
@@ -90,7 +87,7 @@ impl<C: Clock> MemoryStore<C> {
             Vec<SavedReservation>,
         ) -> bool,
     ) -> &'p [Print] {
-        let Some(mut shard) = self.locked(shard) else { return &[] };
+        let mut shard = self.locked(shard);
         // Look-ups that do not depend on each other wait for memory at the same time. Of boxed states only a few are
         // copied at a time.
         if !shard.has_boxed() {
@@ -120,7 +117,7 @@ impl<C: Clock> MemoryStore<C> {
         print: &Print,
         read: impl FnOnce(&State) -> T,
     ) -> Option<T> {
-        let mut shard = self.locked(shard)?;
+        let mut shard = self.locked(shard);
         let read = shard.get::<Box<State>>(print).map(|state| read(state));
         MutexGuard::unlock_fair(shard);
         read
@@ -145,7 +142,8 @@ impl<C: Clock> MemoryStore<C> {
         let now = self.now();
         let after_start = expires.saturating_sub(self.start / SECOND);
         let expires = u32::try_from(after_start).unwrap_or(u32::MAX);
-        let Some(mut shard) = self.locked(shard) else { return };
+        let Some(Aligned(shard)) = self.shards.get(shard) else { return };
+        let mut shard = shard.lock();
         if expires <= now.seconds() {
             shard.forget(&print);
             return;
@@ -174,8 +172,8 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Removes a key. That is no change.
     pub(crate) fn forget(&self, shard: usize, print: &Print) {
-        if let Some(mut shard) = self.locked(shard) {
-            shard.forget(print);
+        if let Some(Aligned(shard)) = self.shards.get(shard) {
+            shard.lock().forget(print);
         }
     }
 }

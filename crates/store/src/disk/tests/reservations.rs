@@ -470,58 +470,6 @@ fn a_directory_of_reservations_is_not_written_again_and_again() {
     assert_eq!(check(&home.open(), &plan, &ids), Ok(vec![900, 0, 0]));
 }
 
-/// Numbers the reservations in all files as the version did that made other fingerprints.
-fn as_of_an_earlier_version(home: &Home) {
-    let open = || Directory::open(&home.path(), shard_bits(home.max_keys)).ok();
-    let mut directory = wait_for("the directory is unlocked", open);
-    for file in directory.files().unwrap() {
-        let mut frames = FrameReader::new(directory.read(file).unwrap(), directory.seal(file));
-        let (mut payloads, mut bits) = (Vec::new(), 0);
-        while let Some(Frame { shard_bits, payload, .. }) = frames.read().unwrap() {
-            bits = shard_bits;
-            let (mut earlier, mut rest) = (Vec::new(), payload);
-            while let (start, Some(read)) = (rest, record::read(&mut rest)) {
-                let mut bytes = start[..start.len() - rest.len()].to_vec();
-                bytes[0] -= if matches!(read, record::Record::Reservation(_)) { 2 } else { 0 };
-                earlier.push(bytes);
-            }
-            payloads.push(earlier);
-        }
-        fs::remove_file(home.path().join(file.name())).unwrap();
-        let written = directory.create(file).unwrap();
-        let mut written = record_file::RecordFile::new(written, directory.seal(file), bits);
-        payloads.iter().flatten().for_each(|record| written.append(record, 1).unwrap());
-        written.sync().unwrap();
-    }
-}
-
-#[test]
-fn reservations_of_an_earlier_version_are_dropped_and_counted() {
-    for packs in [true, false] {
-        let (home, plan) = (Home::new(), budget(packs));
-        let store = logging(&home);
-        for id in ["r", "settled", "s"] {
-            make(&store, &plan, "a", id, reserve(7));
-        }
-        make(&store, &plan, "a", "settled", ReservationOp::settle(1));
-        wait_for_sync(&store);
-        drop(store);
-        as_of_an_earlier_version(&home);
-        let store = logging(&home);
-        let (recovery, _) = store.status.recovery();
-        assert_eq!((recovery.dropped_reservations, recovery.damage.is_any()), (2, false));
-        let settled = make(&store, &plan, "a", "r", ReservationOp::settle(1));
-        assert_eq!((settled.reservation, settled.used_before), (ReservationResult::Unknown, 15));
-        // The new one is kept beside what was there.
-        assert_eq!(make(&store, &plan, "a", "new", reserve(7)).granted, 7);
-        wait_for_sync(&store);
-        drop(store);
-        let store = home.open();
-        assert_eq!(store.status.recovery().0.dropped_reservations, 2);
-        assert_eq!(make(&store, &plan, "a", "new", ReservationOp::settle(0)).reserved, 7);
-    }
-}
-
 /// Another fingerprint needs another number: of reservations in records, of keys in `meta`.
 #[test]
 fn fingerprints_are_those_of_their_formats() {

@@ -2,24 +2,18 @@
 
 use std::io;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Writer;
 use crate::disk::file_id::FileId;
 use crate::disk::record_file::RecordFile;
+use crate::disk::schedule::Next;
 use weir_common::clock::Clock;
 
 /// A snapshot is synced after that many bytes: one sync at its end would delay the log's.
 const SYNC_BYTES: u64 = 16 << 20;
 
 const TOO_MANY: &str = "more reservations have changed meanwhile than can be listed";
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ended {
-    Whole,
-    /// The log that was started with it has failed, or the thread is to end.
-    Abandoned,
-}
 
 impl<C: Clock> Writer<C> {
     /// Replaces all files by a snapshot and a new log, while changes are saved as ever.
@@ -32,8 +26,8 @@ impl<C: Clock> Writer<C> {
             Err(error) => return self.warn_compaction(&error),
         };
         match self.write_snapshot(number, true) {
-            Ok(Ended::Whole) => self.replaced_by(number),
-            Ok(Ended::Abandoned) => {}
+            Ok(true) => self.replaced_by(number),
+            Ok(false) => {}
             Err(error) => self.warn_compaction(&error),
         }
     }
@@ -65,16 +59,17 @@ impl<C: Clock> Writer<C> {
     }
 
     /// Writes all keys to a snapshot, and discards it unless it gets whole. With `saves_changes` it saves changes
-    /// meanwhile; without, it drops the lists of changes, which it contains.
+    /// meanwhile, and returns false if the log that was started with it has failed, or the thread is to end; without, it
+    /// drops the lists of changes, which it contains.
     ///
     /// A snapshot is whole only once it has, or its log has, the changes of reservations that were listed meanwhile:
     /// otherwise a restart could return hits that were returned before.
-    fn write_snapshot(&mut self, number: u64, saves_changes: bool) -> io::Result<Ended> {
+    fn write_snapshot(&mut self, number: u64, saves_changes: bool) -> io::Result<bool> {
         let file = FileId::snapshot(number);
         let (seal, bits) = (self.directory.seal(file), self.directory.meta.shard_bits);
         let snapshot = RecordFile::new(self.directory.create(file)?, seal, bits);
         let ended = self.fill_snapshot(file, snapshot, saves_changes);
-        if !matches!(ended, Ok(Ended::Whole)) {
+        if !matches!(ended, Ok(true)) {
             self.discard(file);
         }
         ended
@@ -85,17 +80,17 @@ impl<C: Clock> Writer<C> {
         file: FileId,
         mut snapshot: RecordFile,
         saves_changes: bool,
-    ) -> io::Result<Ended> {
-        let shards = 0..self.memory.shards();
+    ) -> io::Result<bool> {
+        let shards = 0..self.copier.memory.shards();
         if !saves_changes {
-            shards.clone().for_each(|shard| self.memory.forget_changes(shard));
+            shards.clone().for_each(|shard| self.copier.memory.forget_changes(shard));
         }
         // Before their keys: what changes meanwhile is listed.
         self.copier.reservations(&mut snapshot)?;
         for shard in shards {
             if !saves_changes {
                 // Before the keys are copied: what changes later is listed again.
-                self.memory.take_changes(shard);
+                self.copier.memory.take_changes(shard);
             }
             self.copier.snapshot(shard, !saves_changes, &mut snapshot)?;
             if snapshot.unsynced_bytes() >= SYNC_BYTES {
@@ -112,14 +107,14 @@ impl<C: Clock> Writer<C> {
                 self.next_sync = Instant::now() + self.schedule.sync;
             }
             if saves_changes && self.is_abandoned(file) {
-                return Ok(Ended::Abandoned);
+                return Ok(false);
             }
         }
         // A key may have been copied after a charge that changed a reservation, and the reservation before.
         if saves_changes {
             self.save_changes_or_all();
             if self.is_abandoned(file) {
-                return Ok(Ended::Abandoned);
+                return Ok(false);
             }
         } else {
             self.append_changed_reservations(&mut snapshot)?;
@@ -131,13 +126,13 @@ impl<C: Clock> Writer<C> {
         self.status.written_bytes.fetch_add(snapshot.bytes, Ordering::Relaxed);
         self.status.written_records.fetch_add(snapshot.records, Ordering::Relaxed);
         self.status.snapshots.fetch_add(1, Ordering::Relaxed);
-        Ok(Ended::Whole)
+        Ok(true)
     }
 
     /// Appends the reservations that have changed since they were copied, each with its key.
     fn append_changed_reservations(&mut self, snapshot: &mut RecordFile) -> io::Result<()> {
-        for shard in 0..self.memory.shards() {
-            let keys = self.memory.keys_of_changed_reservations(shard);
+        for shard in 0..self.copier.memory.shards() {
+            let keys = self.copier.memory.keys_of_changed_reservations(shard);
             let keys = keys.ok_or_else(|| io::Error::other(TOO_MANY))?;
             self.copier.changes(shard, &keys, snapshot)?;
         }
@@ -146,7 +141,7 @@ impl<C: Clock> Writer<C> {
 
     fn is_abandoned(&mut self, snapshot: FileId) -> bool {
         let log_goes_on = self.log.is_some() && self.log_number == snapshot.number;
-        !log_goes_on || self.copier.commands.is_finishing()
+        !log_goes_on || self.copier.commands.wait(Duration::ZERO) == Next::Finish
     }
 
     /// Records that a snapshot is whole, and removes the files that it replaces.
