@@ -59,12 +59,7 @@ impl<S: Store> Limiter<S> {
                     if matched.reserves {
                         self.add_reservation(request.domain, matched, &counted, &mut status);
                         let result = status.reservation;
-                        let invalid = reserving::settles_without_permission(
-                            request,
-                            matched.descriptor,
-                            result,
-                        );
-                        if let Some(why) = invalid {
+                        if let Some(why) = reserving::not_permitted(request, matched, result) {
                             // What was reserved beside it is returned.
                             *over_limit = true;
                             return Err(self.invalid(request.domain, statuses.len(), why));
