@@ -6,9 +6,8 @@
 
 use std::num::NonZeroU32;
 
-use super::Plan;
 use super::op::{Op, Otherwise, ReservationOp, Reserve, Undo, UpTo};
-use super::state::State;
+use super::{Plan, State};
 use crate::algorithm::Packed;
 use crate::decision::{ChargeOutcome, ReservationResult};
 use crate::limit::Limit;
