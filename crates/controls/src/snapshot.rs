@@ -31,7 +31,6 @@ pub struct Snapshot {
 /// What a decision reads of a snapshot.
 #[derive(Clone, Copy, Debug)]
 pub struct ActiveView<'s> {
-    /// The rules.
     pub rules: &'s RuleSet,
     /// The controls compiled for the rules; none if there are none.
     pub controls: Option<&'s CompiledControls>,
