@@ -168,7 +168,15 @@ impl<S: Store> Limiter<S> {
         let Some(stats) = matched.reserve_stats() else { return };
         reserving::count(stats, counted.charge.op, decision, counted.beyond());
         if matched.descriptor.is_negative_hits {
-            self.refund_ignored(domain, matched);
+            add(&self.counts.ignored_refunds, 1);
+            if let Some(suppressed) = self.refund_log.pass() {
+                tracing::warn!(
+                    domain = log::shortened(domain),
+                    rule = matched.path(),
+                    suppressed,
+                    "negative hits do nothing for a rule with `reserve`: settle with the hits that were used"
+                );
+            }
         }
     }
 
@@ -178,18 +186,6 @@ impl<S: Store> Limiter<S> {
         let error = RequestError::BadDescriptor(descriptor, why);
         self.count_invalid(domain, &error);
         error
-    }
-
-    fn refund_ignored(&self, domain: &str, matched: &Matched<'_, '_>) {
-        add(&self.counts.ignored_refunds, 1);
-        if let Some(suppressed) = self.refund_log.pass() {
-            tracing::warn!(
-                domain = log::shortened(domain),
-                rule = matched.path(),
-                suppressed,
-                "negative hits do nothing for a rule with `reserve`: settle with the hits that were used"
-            );
-        }
     }
 
     /// Decides a descriptor as a control says.

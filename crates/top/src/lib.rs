@@ -121,15 +121,11 @@ struct Lists {
 /// The decision on some hits of a key.
 #[derive(Clone, Copy, Debug)]
 pub struct Recorded<'a> {
-    /// The domain of the key.
     pub domain: &'a str,
-    /// The entries of the key.
     pub entries: &'a [Entry<'a>],
     /// The path of the rule; empty if there is none.
     pub rule: &'a str,
-    /// The number of hits.
     pub hits: u64,
-    /// What was decided about them.
     pub outcome: Outcome<'a>,
 }
 
@@ -138,7 +134,6 @@ pub struct Recorded<'a> {
 pub enum Outcome<'a> {
     /// Admitted, at or over `near_limit_ratio` of some limits.
     Admitted(&'a [NearAdmission<'a>]),
-    /// Denied.
     Denied,
     /// Admitted only because of a shadow mode, of a limit, a rule or all; near other limits.
     WouldBeDenied(&'a [NearAdmission<'a>]),
