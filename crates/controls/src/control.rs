@@ -194,11 +194,10 @@ impl TryFrom<WrittenChange> for LimitChange {
 
     fn try_from(written: WrittenChange) -> Result<LimitChange, String> {
         let WrittenChange { n, burst, name, rate } = written;
-        let rate = rate.map(|text| {
-            let rate = text.parse::<Rate>();
-            rate.map_err(|help| format!("`rate` is {text:?}: {help}"))
-        });
-        let rate = rate.transpose()?;
+        let read = |text: String| {
+            text.parse::<Rate>().map_err(|help| format!("`rate` is {text:?}: {help}"))
+        };
+        let rate = rate.map(read).transpose()?;
         let n = match (n, rate) {
             (None, None) => return Err("missing field `n`".to_owned()),
             (Some(n), Some(rate)) if n != rate.n => {

@@ -221,29 +221,22 @@ impl Controls {
 
     /// Keeps and shares a change that this replica makes. Returns whether it is shared, and whether it is kept.
     async fn share_and_keep(&self, id: &str) -> (bool, bool) {
-        let exchanges = self.exchanges.subscribe();
+        let mut exchanges = self.exchanges.subscribe();
         let (started, _) = *exchanges.borrow();
-        let share = self.share(id, exchanges, started);
+        let share = async {
+            if !self.options.is_shared {
+                return false;
+            }
+            self.wake.notify_one();
+            // One that has started already may lack the change.
+            let ended = exchanges.wait_for(|(_, ended)| *ended > started);
+            // A sender that is gone means that the process ends.
+            let ended = matches!(timeout(SHARE_TIMEOUT, ended).await, Ok(Ok(_)));
+            ended && self.set.lock().is_shared(id)
+        };
         let (shared, filed) = tokio::join!(share, self.write_file());
         self.set.lock().end_change(id);
         (shared, shared || filed)
-    }
-
-    /// Waits until an exchange that started after `started` has shared a change.
-    async fn share(
-        &self,
-        id: &str,
-        mut exchanges: watch::Receiver<(u64, u64)>,
-        started: u64,
-    ) -> bool {
-        if !self.options.is_shared {
-            return false;
-        }
-        self.wake.notify_one();
-        let ended = exchanges.wait_for(|(_, ended)| *ended > started);
-        // A sender that is gone means that the process ends.
-        let ended = matches!(timeout(SHARE_TIMEOUT, ended).await, Ok(Ok(_)));
-        ended && self.set.lock().is_shared(id)
     }
 
     /// Makes the controls as they are now effective. Changes made at the same time are activated together.

@@ -32,7 +32,7 @@ pub(super) struct Index {
     /// By the key and the value of an entry.
     buckets: Map<Map<Bucket>>,
     /// By the key and the network of an entry.
-    networks: Networks,
+    pub networks: Networks,
     /// The rows of which all values have a `*`.
     compared: Bucket,
 }
@@ -101,14 +101,6 @@ impl Index {
             return &[];
         }
         self.buckets.get(key).and_then(|values| values.get(value)).map_or(&[], |rows| &**rows)
-    }
-
-    /// Returns the rows that are found by a network that contains the value of one of some entries.
-    pub fn around<'i>(
-        &'i self,
-        entries: impl IntoIterator<Item = Entry<'i>>,
-    ) -> impl Iterator<Item = &'i [Arc<Row>]> {
-        entries.into_iter().flat_map(|(key, value)| self.networks.around(key, value))
     }
 
     fn set_bucket(&mut self, row: &Row, bucket: Bucket) {

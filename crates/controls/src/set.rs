@@ -194,19 +194,14 @@ impl ControlSet {
             }
         }
         self.unshared.extend(missing);
-        merged.omitted = self.drop_newest_controls();
+        // Replicas without a connection may together have put more than there may be. All drop the same ones.
+        merged.omitted = self.drop_newest(MAX_COMPARED, |control| !control.has_exact_value())
+            + self.drop_newest(MAX_CONTROLS, |_| true);
         self.drop_oldest_tombstones();
         merged
     }
 
-    /// Drops the newest controls beyond the most that there may be: replicas without a connection may
-    /// together have put more. All drop the same ones. Returns how many they are.
-    fn drop_newest_controls(&mut self) -> usize {
-        self.drop_newest(MAX_COMPARED, |control| !control.has_exact_value())
-            + self.drop_newest(MAX_CONTROLS, |_| true)
-    }
-
-    /// Drops the newest beyond `max` of some controls.
+    /// Drops the newest beyond `max` of some controls. Returns how many they are.
     fn drop_newest(&mut self, max: usize, is_one: impl Fn(&Control) -> bool) -> usize {
         let those = || self.controls().filter(|control| is_one(control));
         let excess = those().count().saturating_sub(max);

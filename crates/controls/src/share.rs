@@ -104,10 +104,19 @@ impl Sharing {
         let rows = table.rows().await;
         let rows = rows.inspect_err(|error| self.note_unread(&read.version, *error))?;
         *self.unread.lock() = None;
-        let merged = set.lock().merge(rows, clock.now());
+        let Merged { changed, unknown, omitted } = set.lock().merge(rows, clock.now());
         *self.version.lock() = Some(read.version);
-        self.report(&merged);
-        Ok(merged.changed)
+        if unknown + omitted > 0
+            && let Some(suppressed) = self.unknown_line.pass()
+        {
+            tracing::warn!(
+                unknown,
+                omitted,
+                suppressed,
+                "controls of other replicas are ignored: unreadable, or too many"
+            );
+        }
+        Ok(changed)
     }
 
     /// Returns why rows of this version are not asked for again yet.
@@ -170,19 +179,6 @@ impl Sharing {
             }
             (Some(_), None) => tracing::info!("controls are shared again"),
             _ => {}
-        }
-    }
-
-    fn report(&self, Merged { unknown, omitted, .. }: &Merged) {
-        if unknown + omitted > 0
-            && let Some(suppressed) = self.unknown_line.pass()
-        {
-            tracing::warn!(
-                unknown,
-                omitted,
-                suppressed,
-                "controls of other replicas are ignored: unreadable, or too many"
-            );
         }
     }
 }

@@ -226,7 +226,13 @@ impl<S: Store> Limiter<S> {
     #[cold]
     fn store_failed(&self, answered: &Answered<'_, '_, '_>, error: StoreError) -> RequestError {
         add(&self.counts.store_error, 1);
-        stats::count_errors(answered);
+        for (matched, decided) in answered.descriptors() {
+            if let (Decided::Charged(charge, Err(_)), Some(rule)) =
+                (decided, matched.applies.rule())
+            {
+                add(&rule.stats.store_errors, charge.op.asks().unwrap_or(0));
+            }
+        }
         if tracing::enabled!(tracing::Level::DEBUG) {
             log::decisions(answered, &self.options.key_prefix, "error");
         }
