@@ -10,7 +10,6 @@ use super::plans::RulesByKey;
 use super::time::ControlClock;
 use weir_common::entry::Entry;
 use weir_limit::{Micros, Plan, SECOND};
-use weir_rules::Rule;
 
 /// How long a block lasts that matches no rule.
 const DEFAULT_BLOCK: Micros = 3_600 * SECOND;
@@ -29,21 +28,18 @@ pub struct CompiledControls {
 pub enum Effect<'c> {
     /// Denies.
     Block {
-        /// The control that blocks.
         control: &'c Control,
         /// The time that is left; none if the block does not end.
         wait: Option<Micros>,
     },
     /// Allows, whatever the limits say.
     Allow {
-        /// The control that allows.
         control: &'c Control,
         /// Whether hits are charged nevertheless.
         count: bool,
     },
     /// The plan of the rule with other numbers: those of the control, and of others that match the same.
     Limit {
-        /// The control that gives them.
         control: &'c Control,
         /// The plan with these numbers.
         plan: &'c Arc<Plan>,
@@ -137,7 +133,9 @@ pub(super) fn match_rules(control: &Control, rules: &RulesByKey) -> RuleMatches 
     let mut longest = None;
     for rule in rules.matched_by(control) {
         matches.rules.push(rule.name.to_string());
-        longest = longest.max(longest_period(rule));
+        let limits = rule.plan.iter().flat_map(|plan| plan.limits());
+        let periods = limits.filter_map(|limit| limit.unit?.period(limit.unit_multiplier));
+        longest = longest.max(periods.max());
         if let (Action::Limit { limit: change }, Some(plan)) = (&control.action, &rule.plan) {
             match changed_limit(plan, change, rules.max_log_bytes) {
                 Ok(_) => matches.changed += 1,
@@ -147,9 +145,4 @@ pub(super) fn match_rules(control: &Control, rules: &RulesByKey) -> RuleMatches 
     }
     matches.default_block = longest.unwrap_or(DEFAULT_BLOCK);
     matches
-}
-
-fn longest_period(rule: &Rule) -> Option<Micros> {
-    let limits = rule.plan.iter().flat_map(|plan| plan.limits());
-    limits.filter_map(|limit| limit.unit?.period(limit.unit_multiplier)).max()
 }

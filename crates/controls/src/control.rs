@@ -53,24 +53,19 @@ pub struct Control {
     pub at: Micros,
 }
 
-/// A control as an operator asks for it: the body of a request.
+/// A control as an operator asks for it: the body of a request. What has no comment is as in [`Control`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Draft {
     /// Empty in a request about the only domain that has rules.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub domain: String,
-    /// As [`Control::entries`].
     pub entries: Vec<OwnedEntry>,
-    /// As [`Control::exact`].
     #[serde(default)]
     pub exact: bool,
-    /// As [`Control::text`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub text: bool,
-    /// As [`Control::action`].
     #[serde(flatten)]
     pub action: Action,
-    /// As [`Control::except`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub except: Vec<OwnedEntry>,
     /// How long it lasts, such as `1h`.
@@ -79,10 +74,8 @@ pub struct Draft {
     /// When it ends, in RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
-    /// As [`Control::reason`].
     #[serde(default)]
     pub reason: String,
-    /// As [`Control::by`].
     #[serde(default)]
     pub by: String,
 }
@@ -167,10 +160,7 @@ pub enum Action {
         count: bool,
     },
     /// Gives a limit of the matched rule other numbers.
-    Limit {
-        /// The numbers.
-        limit: LimitChange,
-    },
+    Limit { limit: LimitChange },
 }
 
 /// The numbers for a limit of the matched rule.
@@ -204,11 +194,10 @@ impl TryFrom<WrittenChange> for LimitChange {
 
     fn try_from(written: WrittenChange) -> Result<LimitChange, String> {
         let WrittenChange { n, burst, name, rate } = written;
-        let rate = rate.map(|text| {
-            let rate = text.parse::<Rate>();
-            rate.map_err(|help| format!("`rate` is {text:?}: {help}"))
-        });
-        let rate = rate.transpose()?;
+        let read = |text: String| {
+            text.parse::<Rate>().map_err(|help| format!("`rate` is {text:?}: {help}"))
+        };
+        let rate = rate.map(read).transpose()?;
         let n = match (n, rate) {
             (None, None) => return Err("missing field `n`".to_owned()),
             (Some(n), Some(rate)) if n != rate.n => {

@@ -7,11 +7,8 @@ use weir_rules::rate::{Per, Rate};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{error}; {help}")]
 pub struct ControlError {
-    /// What is wrong.
     pub error: String,
-    /// What to write instead.
     pub help: String,
-    /// The kind of the error.
     pub kind: ErrorKind,
     /// The names of the limits of which one must be named; empty in other errors.
     pub names: Vec<String>,
@@ -20,13 +17,11 @@ pub struct ControlError {
 /// The kind of an error, from which an API derives its status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// The control is invalid.
     Invalid,
     /// The control matches everything, and was not forced.
     NeedsForce,
     /// There is no room for another control.
     TooMany,
-    /// There is no control of that id.
     NotFound,
 }
 

@@ -172,12 +172,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     fs::rename(&new, path)
 }
 
-/// Returns the path at which a damaged file is kept.
-pub(super) fn damaged(path: &Path) -> PathBuf {
-    beside(path, ".damaged")
-}
-
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(suffix);
     path.with_file_name(name)

@@ -1,4 +1,4 @@
-//! The handle for operators: lists, puts and deletes controls.
+//! The handle for operators: lists, puts and deletes controls. And its metrics.
 
 mod admission;
 mod keep;
@@ -19,6 +19,8 @@ use super::file::ControlFile;
 use super::set::ControlSet;
 use super::share::{FirstRead, Sharing};
 use super::snapshot::ActiveRules;
+use weir_common::metric_families;
+use weir_common::metrics::{MetricSink, MetricSource, SampleValue};
 use weir_common::threads::run_blocking_or_here;
 use weir_common::throttle::Throttle;
 use weir_limit::Micros;
@@ -82,9 +84,7 @@ pub struct Written {
 /// Why the file of controls lacks changes, and since when.
 #[derive(Clone, Debug)]
 pub struct Unkept {
-    /// Why the file was not written.
     pub error: String,
-    /// Since when it lacks changes.
     pub since: Micros,
 }
 
@@ -102,7 +102,7 @@ pub struct Controls {
     wake: Notify,
     /// Exchanges with the table that have started and ended.
     exchanges: watch::Sender<(u64, u64)>,
-    pub(super) failures: AtomicU64,
+    failures: AtomicU64,
     /// The number of changes, of any replica.
     changes: watch::Sender<u64>,
     /// Forgets what was decided without the new controls.
@@ -221,29 +221,22 @@ impl Controls {
 
     /// Keeps and shares a change that this replica makes. Returns whether it is shared, and whether it is kept.
     async fn share_and_keep(&self, id: &str) -> (bool, bool) {
-        let exchanges = self.exchanges.subscribe();
+        let mut exchanges = self.exchanges.subscribe();
         let (started, _) = *exchanges.borrow();
-        let share = self.share(id, exchanges, started);
+        let share = async {
+            if !self.options.is_shared {
+                return false;
+            }
+            self.wake.notify_one();
+            // One that has started already may lack the change.
+            let ended = exchanges.wait_for(|(_, ended)| *ended > started);
+            // A sender that is gone means that the process ends.
+            let ended = matches!(timeout(SHARE_TIMEOUT, ended).await, Ok(Ok(_)));
+            ended && self.set.lock().is_shared(id)
+        };
         let (shared, filed) = tokio::join!(share, self.write_file());
         self.set.lock().end_change(id);
         (shared, shared || filed)
-    }
-
-    /// Waits until an exchange that started after `started` has shared a change.
-    async fn share(
-        &self,
-        id: &str,
-        mut exchanges: watch::Receiver<(u64, u64)>,
-        started: u64,
-    ) -> bool {
-        if !self.options.is_shared {
-            return false;
-        }
-        self.wake.notify_one();
-        let ended = exchanges.wait_for(|(_, ended)| *ended > started);
-        // A sender that is gone means that the process ends.
-        let ended = matches!(timeout(SHARE_TIMEOUT, ended).await, Ok(Ok(_)));
-        ended && self.set.lock().is_shared(id)
     }
 
     /// Makes the controls as they are now effective. Changes made at the same time are activated together.
@@ -310,13 +303,13 @@ impl Controls {
 
     async fn exchange(&self, table: &dyn SharedTable) {
         self.exchanges.send_modify(|(started, _)| *started += 1);
-        let (changed, read) = self.sharing.read(table, &self.active.clock, &self.set).await;
-        if changed {
+        let read = self.sharing.read(table, &self.active.clock, &self.set).await;
+        if read == Ok(true) {
             self.activate().await;
         }
-        self.sharing.note_read(read);
+        self.sharing.note_read(read.err());
         let exchanged = match read {
-            Ok(()) => self.sharing.write(table, &self.set).await,
+            Ok(_) => self.sharing.write(table, &self.set).await,
             Err(error) => Err(error),
         };
         self.sharing.note(exchanged);
@@ -327,8 +320,33 @@ impl Controls {
     }
 
     /// Returns the number of changes that other replicas do not have.
-    pub(super) fn unshared(&self) -> usize {
+    fn unshared(&self) -> usize {
         if self.options.is_shared { self.set.lock().unshared() } else { 0 }
+    }
+}
+
+metric_families! {
+    CONTROLS: gauge("controls", &["action"]) = "Active controls, by action";
+    UNSHARED: gauge("controls_unshared", &[]) = "Changes of controls that other replicas do not have yet";
+    EXCHANGE_FAILURES: counter("controls_exchange_failures", &[]) = "Failed exchanges of controls with the store";
+    MISSING: gauge("controls_missing", &[])
+        = "Damaged files of controls that nobody has looked at: blocks may be missing";
+    UNKEPT: gauge("controls_unkept", &[])
+        = "Whether controls.file lacks changes because it cannot be written: a restart loses them";
+}
+
+impl MetricSource for Controls {
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        let controls = self.list();
+        sink.family(CONTROLS);
+        for action in ["block", "allow", "limit"] {
+            let count = controls.iter().filter(|control| control.action.name() == action).count();
+            sink.sample(&[("action", action)], SampleValue::Gauge(count as f64));
+        }
+        sink.gauge(UNSHARED, self.unshared() as f64);
+        sink.gauge(UNKEPT, f64::from(self.unkept().is_some()));
+        sink.counter(EXCHANGE_FAILURES, self.failures.load(Ordering::Relaxed));
+        sink.gauge(MISSING, self.damaged_files().count() as f64);
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) struct Index {
     /// By the key and the value of an entry.
     buckets: Map<Map<Bucket>>,
     /// By the key and the network of an entry.
-    networks: Networks,
+    pub networks: Networks,
     /// The rows of which all values have a `*`.
     compared: Bucket,
 }
@@ -103,14 +103,6 @@ impl Index {
         self.buckets.get(key).and_then(|values| values.get(value)).map_or(&[], |rows| &**rows)
     }
 
-    /// Returns the rows that are found by a network that contains the value of one of some entries.
-    pub fn around<'i>(
-        &'i self,
-        entries: impl IntoIterator<Item = Entry<'i>>,
-    ) -> impl Iterator<Item = &'i [Arc<Row>]> {
-        entries.into_iter().flat_map(|(key, value)| self.networks.around(key, value))
-    }
-
     fn set_bucket(&mut self, row: &Row, bucket: Bucket) {
         let (key, value) = match row.place() {
             Place::Text(entry) => entry,
@@ -147,7 +139,7 @@ impl Index {
             best = better(best, self.text_bucket(*entry), &mut applies);
         }
         best = better(best, &self.compared, &mut applies);
-        if !self.networks.is_empty() {
+        if !self.networks.0.is_empty() {
             best = self.find_by_network(entries, best, &mut applies);
         }
         best
@@ -210,20 +202,12 @@ struct NetworksOfKey {
     lengths: [Vec<u8>; 2],
 }
 
-impl NetworksOfKey {
-    /// Returns the lengths of the prefixes of the kind of a network.
-    fn lengths(&self, network: &Network) -> &[u8] {
-        let [v4, v6] = &self.lengths;
-        if network.address().is_ipv4() { v4 } else { v6 }
-    }
+/// The index of the lengths of a network's kind.
+fn family(network: &Network) -> usize {
+    usize::from(network.address().is_ipv6())
 }
 
 impl Networks {
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     pub fn bucket(&self, key: &str, network: &Network) -> &[Arc<Row>] {
         self.0.get(key).and_then(|of_key| of_key.buckets.get(network)).map_or(&[], |rows| &**rows)
     }
@@ -233,10 +217,9 @@ impl Networks {
         if bucket.is_empty() {
             of_key.buckets.remove_mut(&network);
         } else {
-            let prefix_len = network.prefix_len();
-            if !of_key.lengths(&network).contains(&prefix_len) {
-                let [v4, v6] = &mut of_key.lengths;
-                if network.address().is_ipv4() { v4 } else { v6 }.push(prefix_len);
+            let (lengths, len) = (&mut of_key.lengths[family(&network)], network.prefix_len());
+            if !lengths.contains(&len) {
+                lengths.push(len);
             }
             of_key.buckets.insert_mut(network, bucket);
         }
@@ -251,7 +234,7 @@ impl Networks {
         let of_key = self.0.get(key);
         let found = of_key.and_then(|of_key| Some((of_key, Network::from_value(value)?)));
         found.into_iter().flat_map(|(of_key, network)| {
-            let lengths = of_key.lengths(&network).iter();
+            let lengths = of_key.lengths[family(&network)].iter();
             let lengths = lengths.filter(move |length| **length <= network.prefix_len());
             lengths.filter_map(move |&length| {
                 of_key.buckets.get(&network.truncate(length, length)).map(|bucket| &**bucket)

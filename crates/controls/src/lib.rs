@@ -10,7 +10,7 @@
 //! - `control`, `pattern`, `request`, `error`: a control, and what an operator sends
 //! - `index`, `changes`, `plans`, `limits`, `compiled`, `snapshot`: what a decision uses
 //! - `set`, `share`, `file`: the controls of this process and how they are merged and kept
-//! - `handle`, `metrics`: what operators use
+//! - `handle`: what operators use, and its metrics
 //! - `time`: the clock of controls, and times in JSON
 
 #![forbid(unsafe_code)]
@@ -25,7 +25,6 @@ mod file;
 mod handle;
 mod index;
 mod limits;
-mod metrics;
 mod pattern;
 mod plans;
 mod request;

@@ -110,9 +110,11 @@ impl LimitControls {
         };
         let within = fewest.into_iter().flatten().map(String::as_str);
         // One around it is found by one of its values, or by none.
-        let entries = control.entries.iter().map(|entry| (&*entry.key, &*entry.value));
+        let networks = &self.index.networks;
+        let entries = control.entries.iter();
+        let by_network = entries.flat_map(|entry| networks.around(&entry.key, &entry.value));
         let texts = control.text_entries().map(Place::Text).chain([Place::Compared]);
-        let around = texts.map(|place| self.index.bucket(place)).chain(self.index.around(entries));
+        let around = texts.map(|place| self.index.bucket(place)).chain(by_network);
         let around = around.flatten().map(|row| &*row.control.id);
         let ids: BTreeSet<&str> = around.chain(within).collect();
         ids.into_iter().filter_map(|id| self.by_id.get(id)).collect()

@@ -29,11 +29,8 @@ const LIMIT_MEMBERS: &[&str] = &["n", "burst", "name", "rate"];
 pub enum Expiry {
     /// A block: the longest period of the rules that it matches, else an hour. Others: forever.
     Default,
-    /// After a time.
     For(Duration),
-    /// Until an instant.
     Until(Micros),
-    /// Never.
     Forever,
 }
 
@@ -78,10 +75,8 @@ impl Draft {
     pub fn check(&self) -> Result<Expiry, ControlError> {
         let expiry = read_expiry(self.duration.as_deref(), self.until.as_deref())?;
         if self.domain.is_empty() {
-            return Err(ControlError::invalid(
-                "`domain` is empty",
-                "write a domain, or `*` for all",
-            ));
+            let help = "write a domain, or `*` for all";
+            return Err(ControlError::invalid("`domain` is empty", help));
         }
         if self.domain != "*" && self.domain.contains('*') {
             let error = format!("`*` is a part of the domain {:?}", self.domain);
@@ -158,10 +153,10 @@ fn check_members(members: &Map<String, Value>) -> Result<(), ControlError> {
     let has = |name: &str| members.contains_key(name);
     let action = members.get("action");
     let (error, help) = match action.map(|name| name.as_str().unwrap_or_default()) {
-        _ if !has("domain") => (
-            "`domain` is missing".to_owned(),
-            "write a domain (-d DOMAIN in a command), or `*` for all",
-        ),
+        _ if !has("domain") => {
+            let help = "write a domain (-d DOMAIN in a command), or `*` for all";
+            ("`domain` is missing".to_owned(), help)
+        }
         _ if !has("entries") => {
             let help = "write the entries of the descriptors, or [] for all of the domain";
             ("`entries` is missing".to_owned(), help)

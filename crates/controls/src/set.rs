@@ -73,9 +73,8 @@ impl ControlSet {
     /// Returns what has changed since the last call, for the file: ids, and the texts of their rows.
     pub fn take_unwritten(&mut self) -> Vec<(String, Option<String>)> {
         let ids = std::mem::take(&mut self.unwritten).into_iter();
-        ids.map(|id| (self.rows.get(&id).map(ControlRecord::text), id))
-            .map(|(text, id)| (id, text))
-            .collect()
+        let texts = ids.map(|id| (self.rows.get(&id).map(ControlRecord::text), id));
+        texts.map(|(text, id)| (id, text)).collect()
     }
 
     pub fn get(&self, id: &str) -> Option<&Arc<Control>> {
@@ -100,7 +99,7 @@ impl ControlSet {
         let control = self.get(id)?.clone();
         if shares {
             let until = at + TOMBSTONE_TIME;
-            self.set(id.to_owned(), ControlRecord::Tombstone(Tombstone { at, until }), true);
+            self.set(id.to_owned(), ControlRecord::Tombstone { at, until }, true);
             self.drop_oldest_tombstones();
         } else {
             self.take(id);
@@ -121,8 +120,8 @@ impl ControlSet {
         if let Some(end) = row.next_end() {
             self.ends.insert((end, id.clone()));
         }
-        if let ControlRecord::Tombstone(tombstone) = &row {
-            self.tombstones.insert((tombstone.at, id.clone()));
+        if let ControlRecord::Tombstone { at, .. } = row {
+            self.tombstones.insert((at, id.clone()));
         }
         self.inactive.insert(id.clone());
         self.unwritten.insert(id.clone());
@@ -136,8 +135,8 @@ impl ControlSet {
         if let Some(end) = row.next_end() {
             self.ends.remove(&place(end));
         }
-        if let ControlRecord::Tombstone(tombstone) = &row {
-            self.tombstones.remove(&place(tombstone.at));
+        if let ControlRecord::Tombstone { at, .. } = row {
+            self.tombstones.remove(&place(at));
         }
         self.inactive.insert(id.clone());
         self.unwritten.insert(id);
@@ -195,19 +194,14 @@ impl ControlSet {
             }
         }
         self.unshared.extend(missing);
-        merged.omitted = self.drop_newest_controls();
+        // Replicas without a connection may together have put more than there may be. All drop the same ones.
+        merged.omitted = self.drop_newest(MAX_COMPARED, |control| !control.has_exact_value())
+            + self.drop_newest(MAX_CONTROLS, |_| true);
         self.drop_oldest_tombstones();
         merged
     }
 
-    /// Drops the newest controls beyond the most that there may be: replicas without a connection may
-    /// together have put more. All drop the same ones. Returns how many they are.
-    fn drop_newest_controls(&mut self) -> usize {
-        self.drop_newest(MAX_COMPARED, |control| !control.has_exact_value())
-            + self.drop_newest(MAX_CONTROLS, |_| true)
-    }
-
-    /// Drops the newest beyond `max` of some controls.
+    /// Drops the newest beyond `max` of some controls. Returns how many they are.
     fn drop_newest(&mut self, max: usize, is_one: impl Fn(&Control) -> bool) -> usize {
         let those = || self.controls().filter(|control| is_one(control));
         let excess = those().count().saturating_sub(max);
@@ -299,7 +293,13 @@ fn removal(name: String, at: Micros) -> RowChange {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(super) enum ControlRecord {
-    Tombstone(Tombstone),
+    /// A control that was deleted, or has ended before the one that it had replaced.
+    Tombstone {
+        #[serde(rename = "deleted_at", with = "time")]
+        at: Micros,
+        #[serde(with = "time")]
+        until: Micros,
+    },
     Control {
         #[serde(flatten)]
         control: Arc<Control>,
@@ -309,34 +309,25 @@ pub(super) enum ControlRecord {
     },
 }
 
-/// A control that was deleted, or has ended before the one that it had replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Tombstone {
-    #[serde(rename = "deleted_at", with = "time")]
-    pub at: Micros,
-    #[serde(with = "time")]
-    pub until: Micros,
-}
-
 impl ControlRecord {
     pub fn at(&self) -> Micros {
         match self {
             ControlRecord::Control { control, .. } => control.at,
-            ControlRecord::Tombstone(tombstone) => tombstone.at,
+            ControlRecord::Tombstone { at, .. } => *at,
         }
     }
 
-    fn set_at(&mut self, at: Micros) {
+    fn set_at(&mut self, time: Micros) {
         match self {
-            ControlRecord::Control { control, .. } => Arc::make_mut(control).at = at,
-            ControlRecord::Tombstone(tombstone) => tombstone.at = at,
+            ControlRecord::Control { control, .. } => Arc::make_mut(control).at = time,
+            ControlRecord::Tombstone { at, .. } => *at = time,
         }
     }
 
     pub fn control(&self) -> Option<&Arc<Control>> {
         match self {
             ControlRecord::Control { control, .. } => Some(control),
-            ControlRecord::Tombstone(_) => None,
+            ControlRecord::Tombstone { .. } => None,
         }
     }
 
@@ -347,7 +338,7 @@ impl ControlRecord {
                 let until = control.until.unwrap_or(Micros::MAX);
                 tombstone_until.map_or(until, |tombstone_until| until.max(tombstone_until))
             }
-            ControlRecord::Tombstone(tombstone) => tombstone.until,
+            ControlRecord::Tombstone { until, .. } => *until,
         }
     }
 
@@ -355,7 +346,7 @@ impl ControlRecord {
     pub fn next_end(&self) -> Option<Micros> {
         match self {
             ControlRecord::Control { control, .. } => control.until,
-            ControlRecord::Tombstone(tombstone) => Some(tombstone.until),
+            ControlRecord::Tombstone { until, .. } => Some(*until),
         }
     }
 
@@ -368,7 +359,7 @@ impl ControlRecord {
         if let ControlRecord::Control { control, tombstone_until: Some(until) } = self
             && control.is_expired(now)
         {
-            *self = ControlRecord::Tombstone(Tombstone { at: control.at, until: *until });
+            *self = ControlRecord::Tombstone { at: control.at, until: *until };
         }
     }
 

@@ -64,10 +64,10 @@ impl Sharing {
     }
 
     /// Notes that what was read is active, or why reading failed.
-    pub fn note_read(&self, read: Result<(), TableError>) {
-        let now = match read {
-            Ok(()) | Err(TableError::NotPermitted) => FirstRead::Done,
-            Err(TableError::Store(_)) => FirstRead::Failed,
+    pub fn note_read(&self, failed: Option<TableError>) {
+        let now = match failed {
+            None | Some(TableError::NotPermitted) => FirstRead::Done,
+            Some(TableError::Store(_)) => FirstRead::Failed,
         };
         self.first_read.send_if_modified(|first| {
             let is_new = *first != FirstRead::Done && *first != now;
@@ -78,17 +78,14 @@ impl Sharing {
         });
     }
 
-    /// Reads what others have written, if anything. Returns whether controls have changed here, also if it fails.
+    /// Reads what others have written, if anything. Returns whether controls have changed here.
     pub async fn read(
         &self,
         table: &dyn SharedTable,
         clock: &ControlClock,
         set: &Mutex<ControlSet>,
-    ) -> (bool, Result<(), TableError>) {
-        let read = match table.version().await {
-            Ok(read) => read,
-            Err(error) => return (false, Err(error)),
-        };
+    ) -> Result<bool, TableError> {
+        let read = table.version().await?;
         let is_first = !clock.follows_store();
         clock.set_store_time(read.time);
         if is_first {
@@ -97,25 +94,29 @@ impl Sharing {
         {
             let mut known = self.version.lock();
             if known.as_ref() == Some(&read.version) {
-                return (false, Ok(()));
+                return Ok(false);
             }
             self.note_version(&mut known, &read.version);
         }
         if let Some(error) = self.unread_error(&read.version) {
-            return (false, Err(error));
+            return Err(error);
         }
-        let rows = match table.rows().await {
-            Ok(rows) => rows,
-            Err(error) => {
-                self.note_unread(read.version, error);
-                return (false, Err(error));
-            }
-        };
+        let rows = table.rows().await;
+        let rows = rows.inspect_err(|error| self.note_unread(&read.version, *error))?;
         *self.unread.lock() = None;
-        let merged = set.lock().merge(rows, clock.now());
+        let Merged { changed, unknown, omitted } = set.lock().merge(rows, clock.now());
         *self.version.lock() = Some(read.version);
-        self.report(&merged);
-        (merged.changed, Ok(()))
+        if unknown + omitted > 0
+            && let Some(suppressed) = self.unknown_line.pass()
+        {
+            tracing::warn!(
+                unknown,
+                omitted,
+                suppressed,
+                "controls of other replicas are ignored: unreadable, or too many"
+            );
+        }
+        Ok(changed)
     }
 
     /// Returns why rows of this version are not asked for again yet.
@@ -126,11 +127,12 @@ impl Sharing {
         unread.as_ref().filter(is_waiting).map(|unread| unread.error)
     }
 
-    fn note_unread(&self, version: String, error: TableError) {
+    fn note_unread(&self, version: &str, error: TableError) {
         let mut unread = self.unread.lock();
         let last = unread.as_ref().filter(|last| last.version == version).map(|last| last.wait);
         let wait = last.map_or(FIRST_WAIT, |wait| LONGEST_WAIT.min(wait * 2));
-        *unread = Some(Unread { version, error, wait, until: Instant::now() + wait });
+        let (version, until) = (version.to_owned(), Instant::now() + wait);
+        *unread = Some(Unread { version, error, wait, until });
     }
 
     /// Writes what the table lacks.
@@ -177,19 +179,6 @@ impl Sharing {
             }
             (Some(_), None) => tracing::info!("controls are shared again"),
             _ => {}
-        }
-    }
-
-    fn report(&self, Merged { unknown, omitted, .. }: &Merged) {
-        if unknown + omitted > 0
-            && let Some(suppressed) = self.unknown_line.pass()
-        {
-            tracing::warn!(
-                unknown,
-                omitted,
-                suppressed,
-                "controls of other replicas are ignored: unreadable, or too many"
-            );
         }
     }
 }

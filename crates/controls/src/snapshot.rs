@@ -31,7 +31,6 @@ pub struct Snapshot {
 /// What a decision reads of a snapshot.
 #[derive(Clone, Copy, Debug)]
 pub struct ActiveView<'s> {
-    /// The rules.
     pub rules: &'s RuleSet,
     /// The controls compiled for the rules; none if there are none.
     pub controls: Option<&'s CompiledControls>,
@@ -55,7 +54,7 @@ impl<'s> From<&'s Snapshot> for ActiveView<'s> {
 pub struct ActiveRules {
     snapshot: ArcSwapOption<Snapshot>,
     /// The controls of the next snapshot. Held while one is made.
-    controls: Mutex<NextControls>,
+    pub(super) controls: Mutex<NextControls>,
     pub(super) clock: ControlClock,
     max_log_bytes: u64,
 }
@@ -100,10 +99,6 @@ impl NextControls {
             Some(known) if Arc::ptr_eq(&known.rules, &rules) => known.clone(),
             _ => self.rules.insert(Arc::new(RulesByKey::new(rules, max_log_bytes))).clone(),
         }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.limits.by_id.is_empty()
     }
 
     pub fn compared_with(&self, control: &Control) -> usize {
@@ -189,7 +184,8 @@ impl ActiveRules {
 
     /// Activates a snapshot of rules and controls. Returns the previous one.
     fn activate(&self, rules: Arc<RuleSet>, next: &NextControls) -> Option<Arc<Snapshot>> {
-        let controls = (!next.is_empty()).then(|| {
+        let has_controls = !next.rows.is_empty() || !next.limits.by_id.is_empty();
+        let controls = has_controls.then(|| {
             let limits = next.limits.index.clone();
             CompiledControls { index: next.index.clone(), limits, clock: self.clock.clone() }
         });
@@ -227,10 +223,6 @@ impl ActiveRules {
         let mut next = self.controls.lock();
         // Under the lock, so that they are the newest.
         next.rules_by_key(self.load_full().unwrap_or_default(), self.max_log_bytes)
-    }
-
-    pub(super) fn next_controls(&self) -> MutexGuard<'_, NextControls> {
-        self.controls.lock()
     }
 }
 

@@ -37,7 +37,6 @@ pub use numbers::{Numbers, NumbersError};
 pub use plan::inspect::{CountError, KeyState, LeasedHits, LimitReading};
 pub use plan::op::{Op, Otherwise, ReservationOp, Reserve, Undo, UpTo};
 pub use plan::reservation::Reservation;
-pub use plan::state::State;
-pub use plan::{Plan, smallest_capacity};
+pub use plan::{Plan, State, smallest_capacity};
 pub use saved::log_copy::{LogCopy, NextPart};
 pub use time::{MAX_PERIOD_SECONDS, MAX_WAIT, MAX_WAIT_YEARS, Micros, SECOND, Unit};

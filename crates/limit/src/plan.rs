@@ -8,18 +8,18 @@ mod charge;
 pub(crate) mod inspect;
 pub(crate) mod op;
 pub(crate) mod reservation;
-pub(crate) mod state;
 
 use std::hash::{DefaultHasher, Hasher};
 
 use self::op::Op;
 use crate::algorithm::{Hits, Packed};
-use crate::algorithms::Algorithm;
 use crate::algorithms::concurrency::hash_hold_id;
 use crate::algorithms::reduce_bucket::ReduceBucket;
+use crate::algorithms::{Algorithm, LimitState};
 use crate::decision::{ChargeOutcome, Decision};
-use crate::hit_log::LogBounds;
+use crate::hit_log::{HitLog, LogBounds};
 use crate::limit::Limit;
+use crate::saved::{self, SavedNumbers};
 use crate::time::{Micros, Unit};
 
 /// The limits of a rule, ready to be charged.
@@ -240,6 +240,42 @@ impl Plan {
             }
             _ => self.charge_unpacked(packed, now, op, hold),
         }
+    }
+}
+
+/// The state of all limits of a plan for one key. The default is that of a key never seen.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct State {
+    limits: Box<[LimitState]>,
+    log: HitLog,
+}
+
+impl State {
+    /// Returns the state of all limits of a plan, in their order, with the log of its sliding_log limits.
+    pub fn new(limits: Box<[LimitState]>, log: HitLog) -> State {
+        State { limits, log }
+    }
+
+    /// Returns the log that the sliding_log limits share.
+    pub fn log(&self) -> &HitLog {
+        &self.log
+    }
+
+    /// Appends the state as it is saved, without its log, which follows.
+    pub fn save_limits(&self, out: &mut Vec<u8>) {
+        saved::put(out, self.limits.len() as u64);
+        for limit in &self.limits {
+            limit.save(out);
+        }
+    }
+
+    /// Reads a saved state with its log; none if no state is written like that.
+    pub fn restore(bytes: &[u8]) -> Option<State> {
+        let mut numbers = SavedNumbers(bytes);
+        let len = numbers.next_len()?;
+        let limits = (0..len).map(|_| LimitState::restore(&mut numbers)).collect::<Option<_>>()?;
+        let log = HitLog::restore(&mut numbers)?;
+        numbers.is_empty().then_some(State { limits, log })
     }
 }
 

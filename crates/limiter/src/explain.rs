@@ -225,25 +225,19 @@ fn describe(near: NearMiss<'_>, domain: &str, entries: &[Entry<'_>]) -> Near {
             let (text, origin, next) = (end.text, end.origin, next.join(", "));
             ("depth", format!("the rules below '{text}' ({origin}) need one more entry: {next}"))
         }
-        NearMiss::FewerEntries(at, end) => (
-            "depth",
-            format!(
-                "'{}' ({}) has no rules below it: the descriptor has {} too many",
-                end.text,
-                end.origin,
-                counted(entries.len() - at - 1, "entry", "entries")
-            ),
-        ),
-        NearMiss::Reserve(at, rule, key) => (
-            "key",
-            format!(
-                "after the entries of '{}' ({}), which reserves hits, comes one with the key '{key}', not \
-                 '{}'",
-                rule.path(),
-                rule.origin,
-                entries[at].0
-            ),
-        ),
+        NearMiss::FewerEntries(at, end) => {
+            let (text, origin, count) = (end.text, end.origin, entries.len() - at - 1);
+            let more = if count == 1 { "1 entry" } else { &format!("{count} entries") };
+            let why = format!("has no rules below it: the descriptor has {more} too many");
+            ("depth", format!("'{text}' ({origin}) {why}"))
+        }
+        NearMiss::Reserve(at, rule, key) => {
+            let (path, origin, sent) = (rule.path(), &rule.origin, entries[at].0);
+            let next = format!("comes one with the key '{key}', not '{sent}'");
+            let message =
+                format!("after the entries of '{path}' ({origin}), which reserves hits, {next}");
+            ("key", message)
+        }
         NearMiss::Key(at, near) => {
             let near = near.map(|near| format!(": did you mean '{near}'?")).unwrap_or_default();
             let place = if at == 0 { "the first level" } else { "this level" };
@@ -271,21 +265,12 @@ fn describe(near: NearMiss<'_>, domain: &str, entries: &[Entry<'_>]) -> Near {
             );
             ("first_match", message)
         }
-        NearMiss::OtherDomain(rule) => (
-            "domain",
-            format!(
-                "in the domain '{}' it matches '{}' ({})",
-                rule.domain(),
-                rule.path(),
-                rule.origin
-            ),
-        ),
+        NearMiss::OtherDomain(rule) => {
+            let (domain, path, origin) = (rule.domain(), rule.path(), &rule.origin);
+            ("domain", format!("in the domain '{domain}' it matches '{path}' ({origin})"))
+        }
     };
     Near { kind: kind.to_owned(), message }
-}
-
-fn counted(count: usize, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// The most descriptors of one explanation: each reads a key of its own.

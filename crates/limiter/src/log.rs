@@ -1,6 +1,5 @@
 //! Decisions in the log: all of them at level debug; at level info, if asked for, some denials.
 
-use std::fmt::{self, Write};
 use std::hash::{BuildHasher, RandomState};
 use std::iter::zip;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,6 +19,7 @@ const MAX_NAME_CHARS: usize = 100;
 pub(super) const MAX_ENTRIES: usize = 8;
 
 /// What is logged about the decision on one descriptor.
+#[derive(Default)]
 struct Line<'a> {
     domain: String,
     descriptor: String,
@@ -86,15 +86,11 @@ fn line<'a>(
         rule: rule.map(|rule| rule.path()),
         key: charge
             .map(|charge| key_text(key_prefix, &charge.key, charge.plan, lookup.is_together())),
-        limit: None,
         hits: charge.map(|charge| hits(charge.op)),
-        used_before: None,
-        remaining: None,
-        retry_after_ms: None,
         result: "ok",
-        reason: None,
+        ..Line::default()
     };
-    let reason = match decided {
+    line.reason = match decided {
         Decided::Uncharged => match &matched.effect {
             Some(effect) => {
                 if matched.is_blocked() {
@@ -129,7 +125,6 @@ fn line<'a>(
             }
         }
     };
-    line.reason = reason;
     line
 }
 
@@ -157,34 +152,22 @@ fn controlled(effect: &Effect<'_>) -> String {
     }
 }
 
+/// Returns a text with an ellipsis in place of what is beyond [`MAX_NAME_CHARS`].
 pub(super) fn shortened(text: &str) -> String {
-    Shortened(text).to_string()
-}
-
-/// Text with an ellipsis in place of what is beyond [`MAX_NAME_CHARS`].
-struct Shortened<'a>(&'a str);
-
-impl fmt::Display for Shortened<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.char_indices().nth(MAX_NAME_CHARS) {
-            Some((end, _)) => write!(f, "{}{}", &self.0[..end], value::ellipsis(self.0)),
-            None => f.write_str(self.0),
-        }
+    match text.char_indices().nth(MAX_NAME_CHARS) {
+        Some((end, _)) => format!("{}{}", &text[..end], value::ellipsis(text)),
+        None => text.to_owned(),
     }
 }
 
 /// `key=value,key=value`.
 fn descriptor(entries: &[Entry<'_>]) -> String {
-    let mut text = String::new();
-    for (i, (key, value)) in entries.iter().take(MAX_ENTRIES).enumerate() {
-        let comma = if i > 0 { "," } else { "" };
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{comma}{}={}", Shortened(key), Shortened(&value::shown(value)));
-    }
-    if entries.len() > MAX_ENTRIES {
-        text.push_str(",…");
-    }
-    text
+    let shown = entries
+        .iter()
+        .take(MAX_ENTRIES)
+        .map(|(key, value)| format!("{}={}", shortened(key), shortened(&value::shown(value))));
+    let text = shown.collect::<Vec<_>>().join(",");
+    if entries.len() > MAX_ENTRIES { text + ",…" } else { text }
 }
 
 /// How many keys are known to have been denied in a second.

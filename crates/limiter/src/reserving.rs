@@ -123,13 +123,13 @@ fn rule_op(
 }
 
 /// Returns why a descriptor is invalid by its decision: it would have settled, and must not.
-pub(super) fn settles_without_permission(
+pub(super) fn not_permitted(
     request: &Request<'_>,
-    descriptor: &Descriptor<'_>,
+    matched: &Matched<'_, '_>,
     result: ReservationResult,
 ) -> Option<&'static str> {
     let is_open = matches!(result, ReservationResult::Repeated | ReservationResult::Conflict);
-    request.no_settling.filter(|_| is_open && descriptor.budget.is_none())
+    request.no_settling.filter(|_| is_open && matched.descriptor.budget.is_none())
 }
 
 /// Returns the operation of a step of a reservation. Without `reserve`, a rule has its defaults.

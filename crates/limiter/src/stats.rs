@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
-use crate::decision::{Answered, Decided};
 use crate::lookup::{Match, Matched};
 use crate::options::LimiterOptions;
 use weir_limit::{Decision, Limit, NearLimit, Op, Plan, ReservationResult, Source};
@@ -166,15 +165,6 @@ impl<'a> CountedHits<'a> {
     }
 }
 
-/// Adds the hits of charges that failed to the counts of their rules.
-pub(super) fn count_errors(answered: &Answered<'_, '_, '_>) {
-    for (matched, decided) in answered.descriptors() {
-        if let (Decided::Charged(charge, Err(_)), Some(rule)) = (decided, matched.applies.rule()) {
-            add(&rule.stats.store_errors, charge.op.asks().unwrap_or(0));
-        }
-    }
-}
-
 /// Splits hits as the reference does, so that the counts of both for the same traffic agree: how many are over the
 /// limit, and how many near it.
 #[inline]
@@ -214,10 +204,7 @@ pub(super) fn count_blocked_key(
         Some(plan) => matched.counted_entries(plan),
         None => matched.entries(),
     };
-    let outcome = match is_shadow {
-        true => Outcome::WouldBeDenied(&[]),
-        false => Outcome::Denied,
-    };
+    let outcome = if is_shadow { Outcome::WouldBeDenied(&[]) } else { Outcome::Denied };
     let rule = matched.path();
     top.record(&Recorded { domain, entries, rule, hits, outcome });
 }

@@ -59,12 +59,7 @@ impl<S: Store> Limiter<S> {
                     if matched.reserves {
                         self.add_reservation(request.domain, matched, &counted, &mut status);
                         let result = status.reservation;
-                        let invalid = reserving::settles_without_permission(
-                            request,
-                            matched.descriptor,
-                            result,
-                        );
-                        if let Some(why) = invalid {
+                        if let Some(why) = reserving::not_permitted(request, matched, result) {
                             // What was reserved beside it is returned.
                             *over_limit = true;
                             return Err(self.invalid(request.domain, statuses.len(), why));
@@ -173,7 +168,15 @@ impl<S: Store> Limiter<S> {
         let Some(stats) = matched.reserve_stats() else { return };
         reserving::count(stats, counted.charge.op, decision, counted.beyond());
         if matched.descriptor.is_negative_hits {
-            self.refund_ignored(domain, matched);
+            add(&self.counts.ignored_refunds, 1);
+            if let Some(suppressed) = self.refund_log.pass() {
+                tracing::warn!(
+                    domain = log::shortened(domain),
+                    rule = matched.path(),
+                    suppressed,
+                    "negative hits do nothing for a rule with `reserve`: settle with the hits that were used"
+                );
+            }
         }
     }
 
@@ -183,18 +186,6 @@ impl<S: Store> Limiter<S> {
         let error = RequestError::BadDescriptor(descriptor, why);
         self.count_invalid(domain, &error);
         error
-    }
-
-    fn refund_ignored(&self, domain: &str, matched: &Matched<'_, '_>) {
-        add(&self.counts.ignored_refunds, 1);
-        if let Some(suppressed) = self.refund_log.pass() {
-            tracing::warn!(
-                domain = log::shortened(domain),
-                rule = matched.path(),
-                suppressed,
-                "negative hits do nothing for a rule with `reserve`: settle with the hits that were used"
-            );
-        }
     }
 
     /// Decides a descriptor as a control says.
@@ -235,7 +226,13 @@ impl<S: Store> Limiter<S> {
     #[cold]
     fn store_failed(&self, answered: &Answered<'_, '_, '_>, error: StoreError) -> RequestError {
         add(&self.counts.store_error, 1);
-        stats::count_errors(answered);
+        for (matched, decided) in answered.descriptors() {
+            if let (Decided::Charged(charge, Err(_)), Some(rule)) =
+                (decided, matched.applies.rule())
+            {
+                add(&rule.stats.store_errors, charge.op.asks().unwrap_or(0));
+            }
+        }
         if tracing::enabled!(tracing::Level::DEBUG) {
             log::decisions(answered, &self.options.key_prefix, "error");
         }

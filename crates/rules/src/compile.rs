@@ -10,7 +10,6 @@ use crate::options::RuleOptions;
 use crate::overlay::patcher::OverlayReport;
 use crate::overlay::{Overlay, OverlayError};
 use crate::read::reader::{Previous, Reader, ReplacedName};
-use crate::read::root::Root;
 use crate::rule_set::RuleSet;
 use crate::source::lists::{ListFile, ListReader, Lists};
 use crate::source::{RuleFile, Selection};
@@ -73,7 +72,11 @@ impl RuleSet {
                     && !options.merge_domains
                     && !root.domain.is_empty()
                 {
-                    report_repeated_domain(&mut reader, &root, first);
+                    let message = format!("duplicate domain '{}' in config file", root.domain);
+                    let help = "another file has this domain: rename one, or merge domains (setting \
+                                rules.merge_domains, MERGE_DOMAIN_CONFIG; in commands --merge-domains)";
+                    let problem = reader.problem(root.domain_position, message, &root.domain, help);
+                    reader.problems.push(problem.with_first(first.clone()));
                 }
                 let domain = set.domains.entry(root.domain.as_str().into()).or_default();
                 if domain.override_series.is_none() {
@@ -133,15 +136,6 @@ pub(crate) struct Compiled {
     pub set: RuleSet,
     pub overlay: OverlayReport,
     pub lists: Vec<ListFile>,
-}
-
-fn report_repeated_domain(reader: &mut Reader<'_>, root: &Root<'_>, first: &Origin) {
-    let domain = &root.domain;
-    let message = format!("duplicate domain '{domain}' in config file");
-    let help = "another file has this domain: rename one, or merge domains \
-                (setting rules.merge_domains, MERGE_DOMAIN_CONFIG; in commands --merge-domains)";
-    let problem = reader.problem(root.domain_position, message, domain, help);
-    reader.problems.push(problem.with_first(first.clone()));
 }
 
 /// The result of compiling files, or resources of a management server.

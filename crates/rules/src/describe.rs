@@ -133,17 +133,14 @@ impl RuleSet {
         for rule in self.rules() {
             let limit = rule.limits().first();
             let unit = limit.and_then(|limit| limit.unit).map_or("unknown", |unit| unit.name());
-            let _ = write!(
+            let unit = unit.to_ascii_uppercase();
+            let n = limit.map_or(0, |limit| limit.requests_per_unit);
+            let Rule { name, shadow_mode, quota_mode, .. } = rule;
+            let more = extensions(rule, self.domain(rule.domain()));
+            let _ = writeln!(
                 out,
-                "{}: unit={} requests_per_unit={}, shadow_mode: {}, quota_mode: {}",
-                rule.name,
-                unit.to_ascii_uppercase(),
-                limit.map_or(0, |limit| limit.requests_per_unit),
-                rule.shadow_mode,
-                rule.quota_mode,
+                "{name}: unit={unit} requests_per_unit={n}, shadow_mode: {shadow_mode}, quota_mode: {quota_mode}{more}"
             );
-            out += &extensions(rule, self.domain(rule.domain()));
-            out.push('\n');
         }
         out
     }

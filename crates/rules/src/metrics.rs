@@ -71,19 +71,40 @@ pub fn collect_metrics(rules: &RuleSet, sink: &mut dyn MetricSink) {
             sink.sample(&labels, SampleValue::Counter(counts(&rules.series.other)[i]));
         }
     }
-    sink.family(LIMIT_OVER_LIMIT);
-    for ((domain, path, label), count) in limits(rules) {
-        let labels = [("domain", domain), ("rule", &path), ("limit", label)];
-        sink.sample(&labels, SampleValue::Counter(count));
-    }
-    collect_reservations(&reserving(rules), sink);
+    collect_limits(rules, sink);
+    collect_reservations(rules, sink);
     sink.counter(FOLDED_UPDATES, rules.series.folded.get());
 }
 
-fn collect_reservations(
-    rules: &[((&str, Cow<'_, str>), ReserveCounts)],
-    sink: &mut dyn MetricSink,
-) {
+/// Passes the counts of each limit of the rules with several.
+fn collect_limits(rules: &RuleSet, sink: &mut dyn MetricSink) {
+    let mut all = ByLabels::new();
+    for rule in rules.rules() {
+        for limit in &rule.limit_stats {
+            if all.is_new(&limit.over_limit) {
+                let count = limit.over_limit.load(Ordering::Relaxed);
+                let labels = (rule.domain(), path(rules, rule), &*limit.label);
+                all.add(labels, count, |sum, more| *sum += more);
+            }
+        }
+    }
+    sink.family(LIMIT_OVER_LIMIT);
+    for ((domain, path, label), count) in all.list {
+        let labels = [("domain", domain), ("rule", &path), ("limit", label)];
+        sink.sample(&labels, SampleValue::Counter(count));
+    }
+}
+
+fn collect_reservations(set: &RuleSet, sink: &mut dyn MetricSink) {
+    let mut all = ByLabels::new();
+    for rule in set.rules() {
+        if let Some(stats) = &rule.reserve_stats
+            && all.is_new(stats)
+        {
+            all.add((rule.domain(), path(set, rule)), stats.counts(), |sum, more| sum.add(&more));
+        }
+    }
+    let rules = &all.list;
     let families: [(MetricFamily, PickResults); 2] = [
         (RESERVATIONS, |counts| &counts.reservations),
         (SETTLEMENTS, |counts| &counts.settlements),
@@ -143,39 +164,9 @@ fn series(set: &RuleSet) -> Vec<((&str, Cow<'_, str>), Counts)> {
     all.list
 }
 
-/// The domain and the path of a rule, and the label of a limit.
-type LimitLabels<'s> = (&'s str, Cow<'s, str>, &'s str);
-
-/// Returns the domain and the path of rules with several limits, the label of each limit, and its count.
-fn limits(set: &RuleSet) -> Vec<(LimitLabels<'_>, u64)> {
-    let mut all = ByLabels::new();
-    for rule in set.rules() {
-        for limit in &rule.limit_stats {
-            if all.is_new(&limit.over_limit) {
-                let count = limit.over_limit.load(Ordering::Relaxed);
-                let labels = (rule.domain(), path(set, rule), &*limit.label);
-                all.add(labels, count, |sum, more| *sum += more);
-            }
-        }
-    }
-    all.list
-}
-
 /// Returns the label of a rule.
 fn path<'r>(set: &RuleSet, rule: &'r Rule) -> Cow<'r, str> {
     set.domain(rule.domain()).map_or_else(|| rule.path().into(), |domain| domain.rule_path(rule))
-}
-
-fn reserving(set: &RuleSet) -> Vec<((&str, Cow<'_, str>), ReserveCounts)> {
-    let mut all = ByLabels::new();
-    for rule in set.rules() {
-        if let Some(stats) = &rule.reserve_stats
-            && all.is_new(stats)
-        {
-            all.add((rule.domain(), path(set, rule)), stats.counts(), |sum, more| sum.add(&more));
-        }
-    }
-    all.list
 }
 
 /// Hits since the start of the process.

@@ -27,11 +27,6 @@ pub enum Per {
     Seconds(u64),
 }
 
-/// What to write instead of a text that is not a rate.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct RateError(String);
-
 impl Rate {
     /// Returns the rate of a limit; none if it has no period.
     pub fn of(limit: &Limit) -> Option<Rate> {
@@ -62,14 +57,15 @@ impl Per {
     }
 }
 
+/// The error is what to write instead.
 impl FromStr for Rate {
-    type Err = RateError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Rate, RateError> {
-        let parts = text.split_once('/');
-        let rate = parts
-            .and_then(|(n, per)| Some(Rate { n: number(n.trim())?, per: Per::read(per.trim())? }));
-        rate.ok_or_else(|| RateError(help(text)))
+    fn from_str(text: &str) -> Result<Rate, String> {
+        let read = |(n, per): (&str, &str)| {
+            Some(Rate { n: number(n.trim())?, per: Per::read(per.trim())? })
+        };
+        text.split_once('/').and_then(read).ok_or_else(|| help(text))
     }
 }
 

@@ -187,19 +187,16 @@ impl Selection {
     /// # Errors
     /// It could not be read, is too large, or is not UTF-8.
     pub fn rule_file(&self, path: &Path, bytes: io::Result<Vec<u8>>) -> Result<RuleFile, Problem> {
-        let name = path.display().to_string();
         let bytes = bytes.map_err(|error| unreadable(path, &error))?;
-        match text_of(path, bytes) {
-            Ok(text) => Ok(RuleFile { name, text }),
-            Err(mut problem) => {
-                if let Some(line) = problem.position.and_then(Position::line) {
-                    let message = &problem.message;
-                    problem.message =
-                        format!("error loading config file: yaml: line {line}: {message}");
-                }
-                Err(problem)
+        let text = text_of(path, bytes).map_err(|mut problem| {
+            if let Some(line) = problem.position.and_then(Position::line) {
+                let message = &problem.message;
+                problem.message =
+                    format!("error loading config file: yaml: line {line}: {message}");
             }
-        }
+            problem
+        })?;
+        Ok(RuleFile { name: path.display().to_string(), text })
     }
 }
 

@@ -209,7 +209,10 @@ impl History {
         self.shift(end);
         self.totals[0] = step.total;
         self.unlisted[0] = step.unlisted;
-        let mut raised = Raised::new(cells, &self.generation, &step);
+        // Of this generation after the step. The rows that are made meanwhile have the bounds from before.
+        let mut raised = vec![0; cells.next_power_of_two()];
+        step.add_bounds(&mut raised);
+        self.generation.add_to(&mut raised);
         let mut index: HashTable<usize> = HashTable::with_capacity(self.rows.len());
         for row in &mut self.rows {
             row.spans[0] = Counted::at_most(step.bound(row.hash));
@@ -234,7 +237,7 @@ impl History {
             }
             self.truncate(&mut raised);
         }
-        self.generation = Cells::of(&raised.0);
+        self.generation = Cells::of(&raised);
     }
 
     fn shift(&mut self, StepEnd { begins_part, ends_part }: StepEnd) {
@@ -276,8 +279,8 @@ impl History {
         HistoryRow { hash: *hash, key: key.clone(), spans }
     }
 
-    /// Drops rows beyond the number of them.
-    fn truncate(&mut self, raised: &mut Raised) {
+    /// Drops rows beyond the number of them, and raises the cells of this generation.
+    fn truncate(&mut self, raised: &mut [u64]) {
         if self.rows.len() <= self.max_rows {
             return;
         }
@@ -294,7 +297,9 @@ impl History {
             let (own, last) = row.spans[..REST].split_at(self.own);
             let [own, last] = [own, last]
                 .map(|spans| spans.iter().fold(0, |sum: u64, span| sum.saturating_add(span.count)));
-            raised.raise(row.hash, own);
+            if let Some(cell) = raised.get_mut(cell_at(row.hash, raised.len())) {
+                *cell = own.max(*cell);
+            }
             let rest = row.spans[REST].count;
             for (cells, to) in [(&mut self.last_generation, last), (&mut self.rest, rest)] {
                 if to > 0 {
@@ -315,7 +320,8 @@ impl History {
         Snapshot {
             rows: self.rows.iter().map(row).collect(),
             cells: match window {
-                Window::Minute => Cells::one(sum(&self.unlisted)),
+                // One cell for all keys.
+                Window::Minute => Cells::of(&[sum(&self.unlisted)]),
                 // An hour's bound is one of ten minutes, too.
                 Window::TenMinutes | Window::Hour => {
                     Cells::sum(&[&self.generation, &self.last_generation])
@@ -323,29 +329,6 @@ impl History {
                 Window::Start => Cells::sum(&[&self.generation, &self.last_generation, &self.rest]),
             },
             total: sum(&self.totals[..spans(window)]),
-        }
-    }
-}
-
-/// The cells of a generation after a step. The rows that are made meanwhile have the bounds from before.
-struct Raised(Vec<u64>);
-
-impl Raised {
-    fn new(cells: usize, generation: &Cells, step: &Merged<()>) -> Raised {
-        let mut raised = vec![0; cells.next_power_of_two()];
-        step.add_bounds(&mut raised);
-        generation.add_to(&mut raised);
-        Raised(raised)
-    }
-
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn raise(&mut self, hash: u64, to: u64) {
-        let at = cell_at(hash, self.0.len());
-        if let Some(cell) = self.0.get_mut(at) {
-            *cell = to.max(*cell);
         }
     }
 }

@@ -44,7 +44,7 @@ use parking_lot::Mutex;
 use tokio::time::{MissedTickBehavior, interval};
 
 use self::history::{History, Spans};
-use self::merge::{Merged, merge};
+use self::merge::merge;
 use self::near::{Near, NearKeys};
 use self::news::News;
 use self::share::Share;
@@ -121,15 +121,11 @@ struct Lists {
 /// The decision on some hits of a key.
 #[derive(Clone, Copy, Debug)]
 pub struct Recorded<'a> {
-    /// The domain of the key.
     pub domain: &'a str,
-    /// The entries of the key.
     pub entries: &'a [Entry<'a>],
     /// The path of the rule; empty if there is none.
     pub rule: &'a str,
-    /// The number of hits.
     pub hits: u64,
-    /// What was decided about them.
     pub outcome: Outcome<'a>,
 }
 
@@ -138,7 +134,6 @@ pub struct Recorded<'a> {
 pub enum Outcome<'a> {
     /// Admitted, at or over `near_limit_ratio` of some limits.
     Admitted(&'a [NearAdmission<'a>]),
-    /// Denied.
     Denied,
     /// Admitted only because of a shadow mode, of a limit, a rule or all; near other limits.
     WouldBeDenied(&'a [NearAdmission<'a>]),
@@ -250,20 +245,15 @@ impl Top {
     }
 
     fn counted(&self, list: usize, query: &TopQuery<'_>) -> TopList {
-        let (merged, seconds) = self.merged(list, query.window);
-        TopList { seconds, ..list::by_count(merged, query, &self.redaction) }
-    }
-
-    /// Returns one list of all threads, and how many seconds it covers.
-    fn merged(&self, list: usize, window: Window) -> (Merged<()>, u64) {
         // Held, so that no step ends meanwhile.
         let past = self.past.lock();
         let current = |of: &Aligned| of.lists.lock().counted[list].snapshot();
         let mut copies: Vec<Snapshot<()>> = self.lists.iter().map(current).collect();
-        copies.push(past.histories[list].snapshot(window));
-        let seconds = past.spans.covered(window, self.clock.monotonic()) / SECOND;
+        copies.push(past.histories[list].snapshot(query.window));
+        let seconds = past.spans.covered(query.window, self.clock.monotonic()) / SECOND;
         drop(past);
-        (merge(copies, |(), ()| {}), seconds)
+        let merged = merge(copies, |(), ()| {});
+        TopList { seconds, ..list::by_count(merged, query, &self.redaction) }
     }
 
     /// Writes the lists once a second, if they are to be shared. Never ends.

@@ -20,7 +20,6 @@ named_enum! {
     pub enum By, name {
         /// Hits requested, admitted or not.
         Hits = "hits",
-        /// Hits denied.
         Denied = "denied",
         /// Hits that are admitted only because of a shadow mode.
         WouldBeDenied = "would_be_denied",
@@ -33,13 +32,10 @@ named_enum! {
     /// The time over which hits are counted, and its name in the API. A list may cover somewhat more, which it says.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
     pub enum Window, name {
-        /// The last minute.
         #[serde(rename = "1m")]
         Minute = "1m",
-        /// The last ten minutes.
         #[serde(rename = "10m")]
         TenMinutes = "10m",
-        /// The last hour.
         #[serde(rename = "1h")]
         Hour = "1h",
         /// All time since the start.
@@ -65,7 +61,6 @@ named_enum! {
 /// Selects the rows to return.
 #[derive(Clone, Copy)]
 pub struct TopQuery<'a> {
-    /// What keys are listed by.
     pub by: By,
     /// Not for [`By::Near`], which lists what is near a limit now.
     pub window: Window,
@@ -103,7 +98,6 @@ pub type Filter<'a> = dyn Fn(&str, &[Entry<'_>]) -> bool + 'a;
 /// The keys with the most hits or denials, or the closest to a limit; the first row first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopList {
-    /// What keys are listed by.
     pub by: By,
     /// The window; of those near a limit, all time.
     #[serde(default)]
@@ -120,7 +114,6 @@ pub struct TopList {
     pub total: u64,
     /// Every key with more hits than this is listed, if the query selects it and there is no limit.
     pub unlisted: u64,
-    /// The keys.
     pub rows: Vec<TopRow>,
     /// The greatest count of a row that `limit` has cut off.
     #[serde(skip)]
@@ -134,7 +127,6 @@ fn one() -> usize {
 /// A key. Its true count is from `count - error` to `count`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopRow {
-    /// The domain of the key.
     pub domain: String,
     /// The entries that are counted together: without a hold id, and with the pattern where a rule
     /// shares its threshold.
@@ -163,7 +155,6 @@ pub struct TopRow {
 pub struct LimitUsage {
     /// The name of the limit; of several without names, its text; else empty.
     pub limit: String,
-    /// Hits counted.
     pub used: u64,
     /// The most hits that the limit can allow at once: its burst, or its n.
     pub n: u32,

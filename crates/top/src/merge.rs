@@ -28,7 +28,7 @@ pub(super) fn merge<P>(snapshots: Vec<Snapshot<P>>, combine: impl Fn(&mut P, P))
     let mut own_cells: Vec<u64> = Vec::new();
     for Snapshot { rows, cells, total } in snapshots {
         merged.total = merged.total.saturating_add(total);
-        merged.unlisted = merged.unlisted.saturating_add(cells.greatest());
+        merged.unlisted = merged.unlisted.saturating_add(cells.greatest);
         for row in rows {
             let hash = row.hash;
             let known = index.find(hash, |at| merged.rows[*at].hash == hash).copied();

@@ -88,7 +88,6 @@ pub struct NearAdmission<'a> {
     pub name: &'a str,
     /// The limit, to be shown by its text, if it is one of several without a name.
     pub unnamed: Option<&'a Limit>,
-    /// Hits counted.
     pub used: u64,
     /// The most hits that the limit can allow at once.
     pub n: u32,

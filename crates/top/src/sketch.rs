@@ -73,7 +73,8 @@ pub(super) struct Row<P> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cells {
     cells: Box<[u32]>,
-    greatest: u64,
+    /// How many hits any key can have had while it had no row, but was to be listed.
+    pub greatest: u64,
 }
 
 /// A copy of a sketch, to be merged with others.
@@ -224,11 +225,6 @@ impl<P: Clone> Sketch<P> {
 }
 
 impl Cells {
-    /// Returns one cell for all keys.
-    pub fn one(bound: u64) -> Cells {
-        Cells::of(&[bound])
-    }
-
     /// Returns cells with these bounds; none if they are 0.
     pub fn of(bounds: &[u64]) -> Cells {
         match bounds.iter().copied().max() {
@@ -265,11 +261,6 @@ impl Cells {
         *cell = bound as u32;
         self.greatest = bound.max(self.greatest);
         true
-    }
-
-    /// Returns how many hits any key can have had while it had no row, but was to be listed.
-    pub fn greatest(&self) -> u64 {
-        self.greatest
     }
 
     /// Adds the bounds to as many others.

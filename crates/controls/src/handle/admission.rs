@@ -43,7 +43,7 @@ impl Controls {
         {
             let mut set = self.set.lock();
             control.at = set.time_of(&control.id, now);
-            let next = self.active.next_controls();
+            let next = self.active.controls.lock();
             warnings.extend(effects_on_others(&set, &next.limits, &control));
             drop(next);
             if !options.dry_run {
@@ -76,7 +76,7 @@ impl Controls {
         }
         // Replicas that were cut off from each other may have too many together: then those that add
         // none to compare still have room.
-        if self.active.next_controls().compared_with(control) >= MAX_COMPARED {
+        if self.active.controls.lock().compared_with(control) >= MAX_COMPARED {
             let error =
                 format!("over {MAX_COMPARED} controls have no exact value, or only the same one");
             let help = "give one of the entries a value of its own without `*`";

@@ -15,7 +15,7 @@ impl Controls {
         let Found { rows, damaged, is_outdated } = file::read(&path);
         let is_restored = rows.is_some();
         for damaged_path in file::both(&path) {
-            let kept = file::damaged(&damaged_path);
+            let kept = file::beside(&damaged_path, ".damaged");
             if let Some((path, error)) = damaged.iter().find(|(path, _)| *path == damaged_path) {
                 // The next write replaces it.
                 let is_kept = std::fs::copy(path, &kept).is_ok();

@@ -205,9 +205,7 @@ impl LimitAlgorithm for Gcra {
     }
 
     fn verdict(&self, state: &State, _: &HitLog, now: Micros, hits: Hits) -> Verdict {
-        let Some(others) = self.burst.checked_sub(hits.count.into()) else {
-            return Verdict::NEVER;
-        };
+        let Some(others) = self.burst.checked_sub(hits.count.into()) else { return Verdict::NEVER };
         let (ahead, room) = (self.ahead(state, now), others * self.p);
         let allowed = self.level(state, ahead) <= room;
         // Without the level, which may have saturated.

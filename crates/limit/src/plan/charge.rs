@@ -4,9 +4,8 @@ use std::cmp::Reverse;
 
 use smallvec::SmallVec;
 
-use super::Plan;
 use super::op::{Op, ReservationOp, Undo, UpTo};
-use super::state::State;
+use super::{Plan, State};
 use crate::algorithm::{Hits, Packed, Verdict};
 use crate::algorithms::LimitState;
 use crate::algorithms::concurrency::hash_hold_id;

@@ -3,9 +3,8 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use super::Plan;
 use super::reservation::Reservation;
-use super::state::State;
+use super::{Plan, State};
 use crate::algorithm::{Hits, HoldLevels, Levels, Packed, SpanCount};
 use crate::algorithms::LimitState;
 use crate::hit_log::HitLog;

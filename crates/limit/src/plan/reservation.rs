@@ -6,9 +6,8 @@
 
 use std::num::NonZeroU32;
 
-use super::Plan;
 use super::op::{Op, Otherwise, ReservationOp, Reserve, Undo, UpTo};
-use super::state::State;
+use super::{Plan, State};
 use crate::algorithm::Packed;
 use crate::decision::{ChargeOutcome, ReservationResult};
 use crate::limit::Limit;
@@ -192,10 +191,7 @@ impl Plan {
                 // Once a window has changed since the first, what it had reserved before stays charged.
                 let counts_too =
                     |before: &Reservation| newest <= before.taken && before.count < u16::MAX;
-                Some(match before.filter(counts_too) {
-                    Some(before) => before.with(reserved),
-                    None => reserved,
-                })
+                Some(before.filter(counts_too).map_or(reserved, |before| before.with(reserved)))
             }
             (_, Some(before), ReservationOp::Reserve { .. }) => {
                 let is_same = before.count == 1 && before.tag == op.tag();

@@ -210,22 +210,23 @@ impl<'n> PatchedKeys<'n> {
     }
 
     pub fn into_fields(self, position: Position) -> KeyNodes<'n> {
-        let map = |keys: KeyNodes<'n>| {
-            let key = |key: &'static str| Node::scalar(position, key, Style::Text);
-            let entries = keys.into_iter().map(|(name, node)| (key(name), node));
-            Node::map(position, entries.collect())
-        };
         let mut fields = self.rule;
         match self.limits {
             None => {}
-            Some(LimitMaps::One(keys)) => fields.push(("rate_limit", map(keys))),
+            Some(LimitMaps::One(keys)) => fields.push(("rate_limit", map(position, keys))),
             Some(LimitMaps::Several(items)) => {
-                let items = items.into_iter().map(map).collect();
+                let items = items.into_iter().map(|keys| map(position, keys)).collect();
                 fields.push(("rate_limits", Node::list(position, items)));
             }
         }
         fields
     }
+}
+
+/// Returns a map of keys that are all at one position.
+pub(crate) fn map<'n>(position: Position, keys: KeyNodes<'n>) -> Node<'n> {
+    let key = |key| Node::scalar(position, key, Style::Text);
+    Node::map(position, keys.into_iter().map(|(name, node)| (key(name), node)).collect())
 }
 
 /// Sets a key; null removes it.

@@ -13,6 +13,9 @@ use crate::model::value_set::{Group, SetKind};
 use crate::syntax::position::Position;
 use crate::syntax::tree::Node;
 
+/// A key of a map, and its value.
+pub(super) type Field<'n> = (&'static str, &'n Node<'n>);
+
 /// The keys of a descriptor, except those below it.
 pub(super) struct Descriptor {
     pub key: String,
@@ -53,7 +56,7 @@ impl Descriptor {
 /// A descriptor as it is written.
 pub(super) struct DescriptorNode<'n> {
     pub position: Position,
-    pub fields: Vec<(&'static str, &'n Node<'n>)>,
+    pub fields: Vec<Field<'n>>,
     pub below: Rc<Below<'n>>,
     /// Whether the numbers of `reserve` are cut to the limits, which a patch may have lowered, or too large ones are errors.
     pub cuts_reserve: bool,
@@ -74,9 +77,7 @@ pub(super) struct Above<'a> {
 }
 
 /// The values of `rate_limit` and of `rate_limits` among the fields of a descriptor.
-pub(super) fn limit_nodes<'n>(
-    fields: &[(&'static str, &'n Node<'n>)],
-) -> (Vec<&'n Node<'n>>, Option<&'n Node<'n>>) {
+pub(super) fn limit_nodes<'n>(fields: &[Field<'n>]) -> (Vec<&'n Node<'n>>, Option<&'n Node<'n>>) {
     let (mut rate_limit, mut rate_limits) = (Vec::new(), None);
     for &(field, node) in fields {
         match field {

@@ -1,5 +1,6 @@
 //! Reads the patches of an overlay file, and reports every problem that needs no rule to be known.
 
+use super::descriptor::Field;
 use super::limits::algorithm::OfRule;
 use super::rate::LONG_KEYS;
 use super::reader::Reader;
@@ -50,7 +51,7 @@ impl Reader<'_> {
         node: &'n Node<'n>,
         what: &str,
         names: &'static [&'static str],
-    ) -> Vec<(&'static str, &'n Node<'n>)> {
+    ) -> Vec<Field<'n>> {
         let mut fields = Vec::new();
         for (key, value) in self.entries(node) {
             let Some(text) = self.key(key) else { continue };

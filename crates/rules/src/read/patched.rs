@@ -5,15 +5,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::budget::{Budget, rule_bytes};
-use super::descriptor::{Below, Descriptor, DescriptorNode, limit_nodes};
+use super::descriptor::{Below, Descriptor, DescriptorNode, Field, limit_nodes};
 use super::reader::Reader;
 use crate::overlay::patch::PatchedKeys;
 use crate::overlay::patcher::Patcher;
 use crate::syntax::position::{Origin, Position};
 use crate::syntax::problem::{Problem, Problems};
-use crate::syntax::tree::Node;
-
-type FieldNodes<'f, 'n> = &'f [(&'static str, &'n Node<'n>)];
 
 /// The number of problems of a patched rule that are reported, errors and warnings each.
 const MAX_PROBLEMS: usize = 10;
@@ -63,7 +60,7 @@ impl Reader<'_> {
     }
 
     /// Returns the keys of a valid descriptor that patches change. Metadata is read again only if a patch sets it.
-    fn patched_keys<'n>(&mut self, fields: FieldNodes<'_, 'n>) -> PatchedKeys<'n> {
+    fn patched_keys<'n>(&mut self, fields: &[Field<'n>]) -> PatchedKeys<'n> {
         let others = ["descriptors", "metadata", "rate_limit", "rate_limits"];
         let rule = fields.iter().filter(|(field, _)| !others.contains(field));
         let rule = rule.map(|(field, node)| (*field, (*node).clone())).collect();

@@ -2,18 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use super::descriptor::Field;
 use super::limits::fields::MAX_LIMITS;
 use super::reader::Reader;
 use crate::model::key::{Key, Section};
-use crate::overlay::patch::KeyNodes;
+use crate::overlay::patch::{KeyNodes, map};
 use crate::rate::{Per, Rate};
-use crate::syntax::position::Position;
 use crate::syntax::tree::{Node, Style};
 
 /// The keys of the long form that `rate` is in place of.
 pub(super) const LONG_KEYS: [&str; 4] = ["requests_per_unit", "unit", "unit_multiplier", "period"];
-
-type FieldNodes<'n> = Vec<(&'static str, &'n Node<'n>)>;
 
 impl Reader<'_> {
     /// Takes the short form out of the fields of a descriptor. Returns the limits as `rate_limit` or `rate_limits`, in
@@ -21,7 +19,7 @@ impl Reader<'_> {
     pub(super) fn limit_of_rate<'n>(
         &mut self,
         descriptor: &'n Node<'n>,
-        fields: &mut FieldNodes<'n>,
+        fields: &mut Vec<Field<'n>>,
     ) -> Option<(&'static str, Node<'n>)> {
         let is_of_limit = |field: &str| {
             Key::find(field).is_some_and(|key| key.sections.contains(&Section::Limit))
@@ -101,7 +99,7 @@ impl Reader<'_> {
             Some(Ok(rate)) => rate,
             failed => {
                 let help = match failed {
-                    Some(Err(error)) => error.to_string(),
+                    Some(Err(help)) => help,
                     _ if node.items().is_some() => "write several limits as `rates`".to_owned(),
                     _ => "write a text such as 10/s; a limit with other keys is a `rate_limit`, or an item of \
                           `rate_limits`"
@@ -132,10 +130,4 @@ impl Reader<'_> {
         }
         Some(keys)
     }
-}
-
-fn map<'n>(position: Position, keys: KeyNodes<'n>) -> Node<'n> {
-    let entries =
-        keys.into_iter().map(|(key, node)| (Node::scalar(position, key, Style::Text), node));
-    Node::map(position, entries.collect())
 }

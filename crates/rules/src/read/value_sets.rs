@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::budget::item_bytes;
-use super::descriptor::Descriptor;
+use super::descriptor::{Descriptor, Field};
 use super::reader::Reader;
 use crate::matcher::MatcherNode as Tree;
 use crate::model::key::Section;
@@ -24,9 +24,7 @@ pub(super) struct NamedSet {
 }
 
 /// Returns the node of the key that names several values, if there is one.
-pub(super) fn set_node<'n>(
-    fields: &[(&'static str, &'n Node<'n>)],
-) -> Option<(&'static str, &'n Node<'n>)> {
+pub(super) fn set_node<'n>(fields: &[Field<'n>]) -> Option<Field<'n>> {
     let last = fields.iter().rev().find(|(field, _)| SETS.contains(field));
     last.copied().filter(|(_, node)| !node.is_null())
 }
@@ -35,7 +33,7 @@ impl Reader<'_> {
     /// Reads the networks or the list of a descriptor in `tree`; none if it has neither.
     pub(super) fn value_sets(
         &mut self,
-        fields: &[(&'static str, &Node<'_>)],
+        fields: &[Field<'_>],
         descriptor: &Descriptor,
         tree: &mut Tree,
     ) -> Option<Vec<NamedSet>> {

@@ -2,6 +2,7 @@
 //! reference's words, and treated as absent.
 
 use super::budget::{FIELD_BYTES, MAP_BYTES, VALUE_BYTES};
+use super::descriptor::Field;
 use super::reader::Reader;
 use crate::model::key::{Key, Section, ValueType};
 use crate::model::keys::suggestion;
@@ -16,11 +17,7 @@ use weir_limit::{MAX_PERIOD_SECONDS, Micros, SECOND};
 
 impl Reader<'_> {
     /// Returns the keys of a map that belong in the section, with their values, in order.
-    pub(super) fn fields<'n>(
-        &mut self,
-        node: &'n Node<'n>,
-        section: Section,
-    ) -> Vec<(&'static str, &'n Node<'n>)> {
+    pub(super) fn fields<'n>(&mut self, node: &'n Node<'n>, section: Section) -> Vec<Field<'n>> {
         let mut fields = Vec::new();
         for (key, value) in self.entries(node) {
             let Some(name) = self.key(key) else { continue };

@@ -14,7 +14,7 @@ use std::mem;
 pub use builder::Unreadable;
 use builder::{Builder, MAX_LEVELS, Map};
 use bytes::Bytes;
-use message::{Config, Descriptor, List, MetadataField, Named, Struct, Value, ValueKind};
+use message::{Config, Descriptor, Items, MetadataField, Named, Value, ValueKind};
 use prost::Message;
 
 use crate::model::key::Key;
@@ -217,7 +217,7 @@ fn metadata(
     let position = builder.position();
     let mut fields = Vec::new();
     for message in messages {
-        for field in Struct::decode(message)?.fields {
+        for field in Items::decode(message)?.items {
             fields.push(MetadataField::decode(field)?);
         }
     }
@@ -251,7 +251,7 @@ fn value(builder: &mut Builder, message: Bytes, levels: u32) -> Result<Node<'sta
         Some(ValueKind::Text(text)) => builder.scalar(text, Style::Text),
         Some(ValueKind::Struct(message)) => metadata(builder, vec![message], levels)?,
         Some(ValueKind::List(message)) => {
-            let messages = List::decode(message)?.values;
+            let messages = Items::decode(message)?.items;
             builder.list(messages, |builder, message| value(builder, message, levels))?
         }
     })

@@ -242,10 +242,8 @@ impl<'a> TreeBuilder<'a> {
                 Some(node) => {
                     self.aliased = self.aliased.saturating_add(node.size);
                     if self.aliased > MAX_ALIASED_NODES {
-                        return Err(error_here(
-                            Cause::Alias,
-                            "document contains excessive aliasing",
-                        ));
+                        let message = "document contains excessive aliasing";
+                        return Err(error_here(Cause::Alias, message));
                     }
                     (node.alias(position), 0)
                 }

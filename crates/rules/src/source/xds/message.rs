@@ -65,14 +65,14 @@ pub(crate) struct Descriptor {
     pub values: Vec<String>,
 }
 
-/// A `google.protobuf.Struct`.
+/// A `google.protobuf.Struct` with its fields, or a `google.protobuf.ListValue` with its values.
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Struct {
+pub(crate) struct Items {
     #[prost(bytes = "bytes", repeated, tag = "1")]
-    pub fields: Vec<Bytes>,
+    pub items: Vec<Bytes>,
 }
 
-/// An entry of its map.
+/// A field of a `google.protobuf.Struct`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct MetadataField {
     #[prost(string, tag = "1")]
@@ -102,11 +102,4 @@ pub(crate) enum ValueKind {
     Struct(Bytes),
     #[prost(bytes = "bytes", tag = "6")]
     List(Bytes),
-}
-
-/// A `google.protobuf.ListValue`.
-#[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct List {
-    #[prost(bytes = "bytes", repeated, tag = "1")]
-    pub values: Vec<Bytes>,
 }
