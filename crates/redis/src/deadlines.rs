@@ -102,7 +102,7 @@ mod tests {
     }
 
     fn reply(charges: usize, end: Instant) -> Arc<Reply> {
-        Reply::new(charges, StoreError::TimedOut, Some(end), None)
+        Arc::new(Reply::new(charges, StoreError::TimedOut, Some(end), None))
     }
 
     #[tokio::test(start_paused = true)]

@@ -45,7 +45,12 @@ struct Inner {
 impl Reply {
     /// Returns the replies to a number of charges that nobody waits for.
     pub fn unawaited(charges: usize) -> Arc<Reply> {
-        Reply::new(charges, StoreError::TimedOut, None, None)
+        Arc::new(Reply::new(charges, StoreError::TimedOut, None, None))
+    }
+
+    /// Returns the reply to a charge of a lease. Nobody waits for it, so it has no deadline.
+    pub fn to_lease(lease: Arc<LeaseCharge>) -> Arc<Reply> {
+        Arc::new(Reply { lease: Some(lease), ..Reply::new(1, StoreError::TimedOut, None, None) })
     }
 
     /// Charges not answered by the deadline fail with `unanswered`. Round trips are recorded below `span`, if any.
@@ -54,21 +59,14 @@ impl Reply {
         unanswered: StoreError,
         deadline: Option<Instant>,
         span: Option<&Span>,
-    ) -> Arc<Reply> {
+    ) -> Reply {
         let answers = Answers::from_elem(Err(unanswered), charges);
         let inner = Inner { answers, missing: charges, dropped: false, waker: None };
         let abandoned = AtomicBool::new(false);
         let spans = span.map(|span| {
             Box::new(Mutex::new(ReplySpans { parent: Some(span.clone()), trips: Vec::new() }))
         });
-        Arc::new(Reply { inner: Mutex::new(inner), abandoned, deadline, spans, lease: None })
-    }
-
-    /// Returns the reply to a charge of a lease. Nobody waits for it, so it has no deadline.
-    pub fn to_lease(lease: Arc<LeaseCharge>) -> Arc<Reply> {
-        let inner = Inner { answers: Answers::new(), missing: 1, dropped: false, waker: None };
-        let (abandoned, deadline, spans) = (AtomicBool::new(false), None, None);
-        Arc::new(Reply { inner: Mutex::new(inner), abandoned, deadline, spans, lease: Some(lease) })
+        Reply { inner: Mutex::new(inner), abandoned, deadline, spans, lease: None }
     }
 
     #[inline]

@@ -157,7 +157,7 @@ impl RedisStore {
             true => StoreError::CallerDeadline,
             false => StoreError::TimedOut,
         };
-        let reply = Reply::new(batch.charges.len(), unanswered, deadline, batch.span);
+        let reply = Arc::new(Reply::new(batch.charges.len(), unanswered, deadline, batch.span));
         let options = &self.shared.options;
         let pending = batch.charges.iter().enumerate().map(|(index, charge)| {
             let key = RedisKey::new(options, &charge.key, charge.plan, batch.together);

@@ -1,11 +1,10 @@
 //! Answers without a round trip: denials that are known to hold, and hits that are charged before they are asked for.
 
-pub(crate) mod charge;
 mod denials;
 mod hot_keys;
 mod lease;
 mod operations;
-mod table;
+pub(crate) mod table;
 #[cfg(test)]
 mod tests;
 
@@ -18,9 +17,8 @@ use futures_util::future::{FutureExt, join, join_all};
 use smallvec::SmallVec;
 use tokio::time::{Instant, timeout};
 
-pub use self::charge::LeaseCharge;
-use self::lease::DueCharges;
 pub use self::table::LocalOptions;
+pub use self::table::lease_charge::LeaseCharge;
 use self::table::{LocalTable, Sent, Unserved, Waits};
 use crate::charge::{Answer, Answers, Batch, Charge};
 use crate::error::StoreError;
@@ -132,9 +130,8 @@ impl<S: Store> Local<S> {
         }
     }
 
-    fn send(&self, charges: DueCharges) {
-        let charges = charges.into_iter().map(|due| LeaseCharge::new(&self.table, due));
-        charges.for_each(|charge| self.inner.charge_lease(charge));
+    fn send(&self, due: Vec<Arc<LeaseCharge>>) {
+        due.into_iter().for_each(|charge| self.inner.charge_lease(charge));
     }
 
     /// Learns from the answers of the inner store.

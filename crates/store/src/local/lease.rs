@@ -1,5 +1,4 @@
-//! The lease of one key: hits that are charged already, a copy of the state to answer from, and the charges that it is
-//! due to make.
+//! The lease of one key: hits that are charged already, and a copy of the state to answer from.
 //!
 //! Times are this process's, unless they are said to be the store's.
 
@@ -10,7 +9,6 @@ use tokio::sync::oneshot;
 
 use super::hot_keys::{Admitted, HOT, Recent};
 use crate::charge::{Charge, Key, Role};
-use crate::memory::fingerprint::Fingerprint;
 use weir_common::entry::Entry;
 use weir_limit::{Decision, Limit, LimitState, Micros, Op, Plan, Source, State, Undo};
 
@@ -56,14 +54,14 @@ struct Part {
 }
 
 /// The state that the store would have if it had charged the hits that were served, and no others since.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct StateCopy {
     pub state: State,
     pub at: StoreTime,
 }
 
 /// The time of the store when it answered a charge.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StoreTime {
     pub sent: Micros,
     /// The store's time in its reply.
@@ -112,8 +110,6 @@ impl Lease {
         self.trip = now.saturating_sub(at.sent);
         let ends = at.sent.saturating_add(length).min(at.local_end(self.plan.window_end(at.now)));
         if ends <= now {
-            // Not asked for again before the key has been hot again.
-            self.recent = Recent::default();
             return Some(undo);
         }
         self.copy = Some(StateCopy { state, at });
@@ -219,24 +215,6 @@ impl Flights {
     }
 }
 
-/// A charge that a lease is due to make: counted as in flight, and to be sent.
-#[derive(Debug)]
-pub(super) struct DueCharge {
-    pub key: Fingerprint,
-    pub leased: Arc<LeasedKey>,
-    pub plan: Arc<Plan>,
-    pub op: LeaseOp,
-}
-
-pub(super) type DueCharges = Vec<DueCharge>;
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum LeaseOp {
-    /// Asks for up to this number of hits.
-    Ask(u32),
-    Return(Undo),
-}
-
 #[derive(Debug)]
 pub(super) struct LeasedKey {
     domain: Box<str>,
@@ -250,12 +228,6 @@ pub(super) struct LeasedKey {
 
 /// The bytes of a lease without its key and its state, and of its place in a table.
 const LEASE_BYTES: usize = 512;
-
-impl DueCharge {
-    pub fn asks(&self) -> bool {
-        matches!(self.op, LeaseOp::Ask(_))
-    }
-}
 
 impl LeasedKey {
     pub fn new(charge: &Charge<'_>, bucket: usize) -> LeasedKey {

@@ -1,5 +1,6 @@
 //! What is known here of keys: the hits that are leased of them, and their denials.
 
+pub(crate) mod lease_charge;
 pub(super) mod leases;
 
 use std::collections::HashMap;
@@ -14,9 +15,10 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
+use self::lease_charge::LeaseCharge;
 use super::denials::{DenialTimes, KnownDenials, WAYS};
 use super::hot_keys::{HotKeys, Recent};
-use super::lease::{DueCharges, Lease};
+use super::lease::Lease;
 use crate::charge::{Answer, Batch, Charge, plain_hits};
 use crate::memory::fingerprint::{Fingerprint, Fingerprints, Print};
 use weir_common::clock::Monotonic;
@@ -43,7 +45,8 @@ pub(super) struct LocalTable {
     /// Whether nothing more is leased, because the process is about to stop, or leases are off.
     draining: AtomicBool,
     pub counts: LeaseCounts,
-    /// Charges that have no answer yet. Dropping one locks its shard: never send or drop one under the lock of a shard.
+    /// The [`LeaseCharge`]s that are not dropped yet. Dropping one locks its shard: never send or drop one under the lock
+    /// of a shard. They are made into a list that outlives the lock.
     pub in_flight: AtomicUsize,
 }
 
@@ -156,7 +159,12 @@ impl LocalTable {
     }
 
     /// Looks up the charges of a batch; none if nothing can be known of them.
-    pub fn look_up(&self, batch: &Batch<'_>, sent: Sent, unserved: Unserved) -> Option<LookUp<'_>> {
+    pub fn look_up<'t>(
+        self: &'t Arc<Self>,
+        batch: &Batch<'_>,
+        sent: Sent,
+        unserved: Unserved,
+    ) -> Option<LookUp<'t>> {
         let repeats = !sent.whole && unserved != Unserved::Ends && self.any_denials(sent.at);
         if !repeats && !batch.charges.iter().any(|charge| self.may_lease(charge)) {
             return None;
@@ -169,13 +177,18 @@ impl LocalTable {
             unserved,
             charged: SmallVec::new(),
             waits: Waits::new(),
-            due: DueCharges::new(),
+            due: Vec::new(),
         })
     }
 
     /// Learns from the store's answer to a charge. Returns what asks for hits of its key, if that is hot.
-    pub fn learn(&self, charge: &Charge<'_>, answer: &Answer, sent: Sent) -> DueCharges {
-        let mut due = DueCharges::new();
+    pub fn learn(
+        self: &Arc<Self>,
+        charge: &Charge<'_>,
+        answer: &Answer,
+        sent: Sent,
+    ) -> Vec<Arc<LeaseCharge>> {
+        let mut due = Vec::new();
         let lesson = self.lesson(charge, answer, sent);
         let leases = self.length > 0 && !sent.together && charge.plan.can_lease();
         let admitted = if leases { admitted(charge, answer) } else { None };
@@ -268,7 +281,7 @@ pub(super) enum Unserved {
 }
 
 pub(super) struct LookUp<'t> {
-    table: &'t LocalTable,
+    table: &'t Arc<LocalTable>,
     sent: Micros,
     repeats: bool,
     serves: bool,
@@ -277,7 +290,7 @@ pub(super) struct LookUp<'t> {
     charged: SmallVec<[Fingerprint; 4]>,
     pub waits: Waits,
     /// What leases have to charge first.
-    pub due: DueCharges,
+    pub due: Vec<Arc<LeaseCharge>>,
 }
 
 impl LookUp<'_> {
@@ -331,7 +344,7 @@ impl LookUp<'_> {
             return None;
         }
         let returned = lease.end();
-        self.due.extend(table.returning(key, lease, returned, now));
+        table.return_hits(key, lease, returned, now, &mut self.due);
         if !is_same_plan {
             (lease.plan, lease.recent) = (charge.plan.clone(), Recent::default());
         }

@@ -1,20 +1,25 @@
 //! The life of leases beside the requests that they serve: from the first hits that are asked for to their return.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::lease_charge::LeaseCharge;
 use super::{LocalTable, Shard};
 use crate::charge::Charge;
 use crate::local::hot_keys::{HOT, Recent};
-use crate::local::lease::{DueCharge, DueCharges, Lease, LeaseOp, LeasedKey, StateCopy, StoreTime};
+use crate::local::lease::{Lease, LeasedKey, StateCopy};
 use crate::memory::fingerprint::Fingerprint;
-use weir_limit::{Micros, State, Undo};
+use weir_limit::{Micros, Op, Undo, UpTo};
 
 /// The interval of returning leases that ended at least as long ago. Younger ones may still be returned with a grant.
 pub(in crate::local) const SWEEP_INTERVAL: Micros = 50_000;
 
 /// The most bytes that leases take, about. Each takes 512 at least, so there are never more than 32 768.
 const MAX_BYTES: usize = 16 << 20;
+
+/// Of what is left of the limits, at most one part of this number is leased.
+const SHARE: NonZeroU32 = NonZeroU32::MIN.saturating_add(7);
 
 impl LocalTable {
     /// Returns a lease of a hot key, counted; none if there is no room, or nothing more is leased.
@@ -32,53 +37,50 @@ impl LocalTable {
 
     /// Asks for more of a lease, if it is time; what has ended is returned in the same round trip.
     pub(super) fn ask(
-        &self,
+        self: &Arc<Self>,
         key: &Fingerprint,
         lease: &mut Lease,
         now: Micros,
-        charges: &mut DueCharges,
+        due: &mut Vec<Arc<LeaseCharge>>,
     ) {
         if self.draining.load(Ordering::Relaxed) {
             return;
         }
-        if let Some(hits) = lease.ask(now, self.length) {
+        if let Some(most) = lease.ask(now, self.length) {
             let ended = lease.end_parts(now);
-            charges.extend(self.returning(key, lease, ended, now));
-            charges.push(self.due(key, lease, LeaseOp::Ask(hits), now));
+            self.return_hits(key, lease, ended, now, due);
+            let ask = Op::UpTo(UpTo { least: 0, most, share: SHARE });
+            due.push(LeaseCharge::new(self, key, lease, ask, now));
         }
     }
 
-    pub(super) fn returning(
-        &self,
+    pub(super) fn return_hits(
+        self: &Arc<Self>,
         key: &Fingerprint,
         lease: &mut Lease,
         undos: Vec<Undo>,
         now: Micros,
-    ) -> DueCharges {
-        undos.into_iter().map(|undo| self.due(key, lease, LeaseOp::Return(undo), now)).collect()
+        due: &mut Vec<Arc<LeaseCharge>>,
+    ) {
+        let charge = |undo| LeaseCharge::new(self, key, lease, Op::Undo(undo), now);
+        due.extend(undos.into_iter().map(charge));
     }
 
-    /// Returns a charge that a lease is due to make, and counts it as in flight.
-    fn due(&self, key: &Fingerprint, lease: &mut Lease, op: LeaseOp, now: Micros) -> DueCharge {
-        self.in_flight.fetch_add(1, Ordering::Relaxed);
-        lease.flights.start(now);
-        DueCharge { key: *key, leased: lease.key.clone(), plan: lease.plan.clone(), op }
-    }
-
-    /// Adds what the store granted. Returns the charges that return hits which nobody will use.
-    pub fn granted(
-        &self,
-        asked: &DueCharge,
-        state: State,
+    /// Ends the flight of a charge: adds the grant that `undos` undo, and removes the lease if it is over. A charge that
+    /// returned hits, was granted none or is lost has no undos. Returns the charges that return what nobody will use.
+    pub(super) fn settle(
+        self: &Arc<Self>,
+        charge: &LeaseCharge,
+        before: StateCopy,
         undos: &[Undo],
-        at: StoreTime,
-    ) -> DueCharges {
-        let shard = &mut *self.shard(&asked.key).lock();
+    ) -> Vec<Arc<LeaseCharge>> {
+        let mut due = Vec::new();
+        let shard = &mut *self.shard(&charge.key).lock();
         let now = self.now();
         // It is there while charges of it are in flight.
-        let Some(lease) = shard.leases.get_mut(&asked.key.print) else { return DueCharges::new() };
+        let Some(lease) = shard.leases.get_mut(&charge.key.print) else { return due };
         let is_wanted =
-            Arc::ptr_eq(&lease.plan, &asked.plan) && !self.draining.load(Ordering::Relaxed);
+            Arc::ptr_eq(&lease.plan, charge.plan()) && !self.draining.load(Ordering::Relaxed);
         let mut is_used = false;
         let unused = match undos {
             _ if lease.is_reset => {
@@ -87,41 +89,27 @@ impl LocalTable {
                 Vec::new()
             }
             [undo] if is_wanted => {
-                let late = lease.add(StateCopy { state, at }, *undo, now, self.length);
+                let late = lease.add(before, *undo, now, self.length);
                 is_used = late.is_none();
                 late.into_iter().collect()
             }
             // Several: the clock has stepped back behind the window of some limit. That is not worth it.
             unused => unused.to_vec(),
         };
-        self.counts.grants.fetch_add(1, Ordering::Relaxed);
-        let returned = self.returning(&asked.key, lease, unused, now);
+        self.counts.grants.fetch_add(u64::from(!undos.is_empty()), Ordering::Relaxed);
+        self.return_hits(&charge.key, lease, unused, now, &mut due);
         if is_used {
-            shard.denials.refund(&asked.key, now);
-        }
-        self.settle(shard, asked, is_used, now);
-        returned
-    }
-
-    /// Notes that a charge returned hits, or had no effect: hits that it asked for are not granted.
-    pub fn answered(&self, due: &DueCharge) {
-        let mut shard = self.shard(&due.key).lock();
-        let now = self.now();
-        self.settle(&mut shard, due, false, now);
-    }
-
-    /// Ends the flight of a charge; removes the lease if it is over. A key whose grant is not used is asked for again
-    /// when it has been hot again.
-    fn settle(&self, shard: &mut Shard, due: &DueCharge, is_used: bool, now: Micros) {
-        let Some(lease) = shard.leases.get_mut(&due.key.print) else { return };
-        if due.asks() && !is_used {
+            shard.denials.refund(&charge.key, now);
+        } else if charge.asks() {
+            // Not asked for again before the key has been hot again.
             lease.recent = Recent::default();
         }
         lease.flights.end(now, self.length);
         lease.is_reset &= !lease.flights.is_empty();
         if self.is_over(lease, now) {
-            self.remove(shard, &due.key);
+            self.remove(shard, &charge.key);
         }
+        due
     }
 
     fn is_over(&self, lease: &Lease, now: Micros) -> bool {
@@ -160,10 +148,10 @@ impl LocalTable {
     }
 
     /// Ends what has ended, or everything once nothing more is leased. Returns the charges that return what is left.
-    pub fn sweep(&self) -> DueCharges {
-        let mut charges = Vec::new();
+    pub fn sweep(self: &Arc<Self>) -> Vec<Arc<LeaseCharge>> {
+        let mut due = Vec::new();
         if self.leases() == 0 {
-            return charges;
+            return due;
         }
         for (number, shard) in self.shards.iter().enumerate() {
             let mut shard = shard.lock();
@@ -176,14 +164,14 @@ impl LocalTable {
                     true => lease.end(),
                     false => lease.end_parts(now.saturating_sub(SWEEP_INTERVAL)),
                 };
-                charges.extend(self.returning(&key, lease, returned, now));
+                self.return_hits(&key, lease, returned, now, &mut due);
                 if self.is_over(lease, now) {
                     over.push(key);
                 }
             }
             over.iter().for_each(|key| self.remove(&mut shard, key));
         }
-        charges
+        due
     }
 
     pub fn drain(&self) {

@@ -1,55 +1,67 @@
-//! The charges that leases make, which no request waits for.
+//! The charges that leases make, which no request waits for. Each goes one way:
+//!
+//! 1. The table makes it under the lock of its shard, and counts it as in flight.
+//! 2. The store sends it.
+//! 3. Its outcome goes to the table once: by the answer or, if there is none, when it is dropped.
+//! 4. The caller that answered gets what the table makes then, and sends it over the same connection.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::lease::{DueCharge, LeaseOp, StoreTime};
-use super::table::LocalTable;
+use super::LocalTable;
 use crate::charge::Charge;
-use weir_limit::{Micros, Op, Plan, State, Undo, UpTo};
-
-/// Of what is left of the limits, at most one part of this number is leased.
-const SHARE: NonZeroU32 = NonZeroU32::MIN.saturating_add(7);
+use crate::local::lease::{Lease, LeasedKey, StateCopy, StoreTime};
+use crate::memory::fingerprint::Fingerprint;
+use weir_limit::{Micros, Op, Plan, State, Undo};
 
 /// A charge that asks for hits, or returns some. Made at most once, and answered once: if it is dropped without an
 /// answer, the store has not made it, or its outcome is unknown.
 #[derive(Debug)]
 pub struct LeaseCharge {
     table: Arc<LocalTable>,
-    due: DueCharge,
+    pub(super) key: Fingerprint,
+    leased: Arc<LeasedKey>,
+    plan: Arc<Plan>,
+    op: Op,
     /// When the charge was sent for the first time; 0 before.
     sent: AtomicU64,
     answered: AtomicBool,
 }
 
 impl LeaseCharge {
-    pub(super) fn new(table: &Arc<LocalTable>, due: DueCharge) -> Arc<LeaseCharge> {
+    /// Makes a charge, in flight from now until it is dropped.
+    pub(super) fn new(
+        table: &Arc<LocalTable>,
+        key: &Fingerprint,
+        lease: &mut Lease,
+        op: Op,
+        now: Micros,
+    ) -> Arc<LeaseCharge> {
+        table.in_flight.fetch_add(1, Ordering::Relaxed);
+        lease.flights.start(now);
+        let (table, leased, plan) = (table.clone(), lease.key.clone(), lease.plan.clone());
         let (sent, answered) = Default::default();
-        Arc::new(LeaseCharge { table: table.clone(), due, sent, answered })
+        Arc::new(LeaseCharge { table, key: *key, leased, plan, op, sent, answered })
     }
 
     /// Returns the plan of the key.
     pub fn plan(&self) -> &Arc<Plan> {
-        &self.due.plan
+        &self.plan
     }
 
     /// Returns the operation: it asks for hits, or returns some.
     pub fn op(&self) -> Op {
-        match self.due.op {
-            LeaseOp::Ask(most) => Op::UpTo(UpTo { least: 0, most, share: SHARE }),
-            LeaseOp::Return(undo) => Op::Undo(undo),
-        }
+        self.op
     }
 
     /// Passes the charge, which borrows its key, to `then`.
     pub fn with_charge<T>(&self, then: impl FnOnce(&Charge<'_>) -> T) -> T {
-        self.due.leased.charge(&self.due.plan, self.op(), then)
+        self.leased.charge(&self.plan, self.op, then)
     }
 
     /// Whether the charge asks for hits. It is sent behind others of its key, served as if nothing were leased.
     pub fn asks(&self) -> bool {
-        self.due.asks()
+        matches!(self.op, Op::UpTo(_))
     }
 
     /// Notes that the charge is sent now. What it asks for is used only for a time from the first sending.
@@ -62,16 +74,11 @@ impl LeaseCharge {
     /// that the store charged at. Returns the charges that return what nobody will use.
     pub fn answer(&self, state: State, undos: &[Undo], now: Micros) -> Vec<Arc<LeaseCharge>> {
         self.answered.store(true, Ordering::Relaxed);
-        if let LeaseOp::Return(undo) = self.due.op {
+        if let Op::Undo(undo) = self.op {
             self.table.counts.returned.fetch_add(undo.hits.into(), Ordering::Relaxed);
         }
-        if undos.is_empty() || !self.asks() {
-            self.table.answered(&self.due);
-            return Vec::new();
-        }
         let at = StoreTime { sent: self.sent.load(Ordering::Relaxed), now };
-        let returned = self.table.granted(&self.due, state, undos, at);
-        returned.into_iter().map(|due| LeaseCharge::new(&self.table, due)).collect()
+        self.table.settle(self, StateCopy { state, at }, undos)
     }
 }
 
@@ -81,9 +88,9 @@ impl Drop for LeaseCharge {
         if *self.answered.get_mut() {
             return;
         }
-        if let LeaseOp::Return(undo) = self.due.op {
+        if let Op::Undo(undo) = self.op {
             self.table.counts.lost.fetch_add(undo.hits.into(), Ordering::Relaxed);
         }
-        self.table.answered(&self.due);
+        self.table.settle(self, StateCopy::default(), &[]);
     }
 }
