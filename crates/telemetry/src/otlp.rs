@@ -50,8 +50,8 @@ const BATCH_DELAY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Otlp {
     provider: SdkTracerProvider,
-    counts: OtlpCounts,
-    certificates: Arc<ClientCertificates>,
+    pub counts: OtlpCounts,
+    pub certificates: Arc<ClientCertificates>,
 }
 
 impl Otlp {
@@ -94,14 +94,6 @@ impl Otlp {
             .with_context_activation(false)
             .with_filter(only_requests.with_max_level_hint(LevelFilter::INFO));
         Box::new(layer)
-    }
-
-    pub fn counts(&self) -> OtlpCounts {
-        self.counts.clone()
-    }
-
-    pub fn certificates(&self) -> Arc<ClientCertificates> {
-        self.certificates.clone()
     }
 
     /// Sends what is left, and stops; at the latest after `timeout`.
