@@ -11,7 +11,6 @@ mod distinct;
 mod format;
 mod html;
 mod input;
-mod json;
 mod mapping;
 mod output;
 mod progress;

@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use clap::ValueEnum;
 
 use crate::report::Report;
-use crate::{html, json, text};
+use crate::{html, text};
+use weir_common::escape::escape;
 
 /// What prevents a replay, as lines for standard error.
 #[derive(Debug)]
@@ -29,7 +30,11 @@ impl Report {
         let mut out = io::BufWriter::new(out);
         match output {
             ReplayOutput::Text => text::print(self, &mut out)?,
-            ReplayOutput::Json => json::print(self, &mut out)?,
+            ReplayOutput::Json => {
+                // Without any control character.
+                let json = format!("{:#}", serde_json::to_value(self)?);
+                json.lines().try_for_each(|line| writeln!(out, "{}", escape(line)))?;
+            }
             ReplayOutput::Html => html::print(self, &mut out)?,
         }
         out.flush()
