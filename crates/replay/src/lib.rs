@@ -25,6 +25,6 @@ mod time;
 
 pub use self::input::Input;
 pub use self::mapping::{Mapping, MappingArgs};
-pub use self::output::{Failure, ReplayOutput};
+pub use self::output::ReplayOutput;
 pub use self::report::Report;
 pub use self::run::Replay;

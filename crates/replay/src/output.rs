@@ -1,4 +1,4 @@
-//! What a replay prints: its report, in one of several forms, or why there is none.
+//! What a replay prints: its report, in one of several forms.
 
 use std::io::{self, Write};
 
@@ -7,15 +7,6 @@ use clap::ValueEnum;
 use crate::report::Report;
 use crate::{html, text};
 use weir_common::escape::escape;
-
-/// What prevents a replay, as lines for standard error.
-#[derive(Debug)]
-pub enum Failure {
-    /// The arguments are invalid.
-    Usage(String),
-    /// A file is invalid or cannot be read.
-    File(String),
-}
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum ReplayOutput {
