@@ -137,7 +137,7 @@ async fn ask(call: Call<'_>) -> Result<Answer, FetchError> {
 async fn read(body: Incoming, max_bytes: usize) -> Result<String, FetchError> {
     let read = Limited::new(body, max_bytes).collect().await;
     let read = read.map_err(|error| match error.downcast::<hyper::Error>() {
-        Ok(error) => HttpError::from(*error).into(),
+        Ok(error) => FetchError::Http(HttpError::from(*error)),
         Err(_) => FetchError::TooLarge(max_bytes),
     })?;
     Ok(String::from_utf8_lossy(&read.to_bytes()).into_owned())
