@@ -144,10 +144,7 @@ impl<S> Filter<S> for ActiveLevels {
 
     fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
         let enabled = self.0.load().1.would_enable(metadata.target(), metadata.level());
-        match enabled && !metadata.is_span() {
-            true => Interest::always(),
-            false => Interest::never(),
-        }
+        if enabled && !metadata.is_span() { Interest::always() } else { Interest::never() }
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
