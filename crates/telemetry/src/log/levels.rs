@@ -57,16 +57,9 @@ impl FromStr for LogLevels {
 }
 
 fn level(name: &str) -> Result<LevelFilter, LevelsError> {
-    let levels = [
-        LevelFilter::OFF,
-        LevelFilter::ERROR,
-        LevelFilter::WARN,
-        LevelFilter::INFO,
-        LevelFilter::DEBUG,
-        LevelFilter::TRACE,
-    ];
-    let found = levels.into_iter().find(|level| level.to_string().eq_ignore_ascii_case(name));
-    found.ok_or(LevelsError)
+    let level: LevelFilter = name.parse().map_err(|_| LevelsError)?;
+    // A number is a level of tracing, and so is an empty text.
+    if level.to_string().eq_ignore_ascii_case(name) { Ok(level) } else { Err(LevelsError) }
 }
 
 /// Reads the name of a library, or of one of its modules, with `-` for `_` as packages have it.
