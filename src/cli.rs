@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::LONG_VERSION;
@@ -111,27 +111,21 @@ enum Command {
     /// End a block, an allowance or a changed limit.
     Remove(unblock::RemoveArgs),
     /// Print a completion script for a shell.
-    Completions(CompletionsArgs),
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions {
+        /// The shell.
+        #[arg(value_enum)]
+        shell: Shell,
+    },
     /// Write manual pages, one for each command.
-    Man(ManArgs),
+    #[command(after_help = MAN_EXAMPLES)]
+    Man {
+        /// The directory, which has to exist.
+        directory: PathBuf,
+    },
     /// Print the version.
     #[command(after_help = VERSION_EXAMPLES)]
     Version,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = COMPLETIONS_EXAMPLES)]
-pub struct CompletionsArgs {
-    /// The shell.
-    #[arg(value_enum)]
-    shell: Shell,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = MAN_EXAMPLES)]
-pub struct ManArgs {
-    /// The directory, which has to exist.
-    directory: PathBuf,
 }
 
 /// Commands that other programs have, and what to do instead. Commands of weir with similar names do something else.
@@ -169,8 +163,8 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         Command::State(args) => state::show(&args),
         Command::Reset(args) => state::reset(&args),
         Command::Settings => print(example().as_bytes()),
-        Command::Completions(args) => completions(&args),
-        Command::Man(args) => write_manual(&args),
+        Command::Completions { shell } => completions(shell),
+        Command::Man { directory } => write_manual(&directory),
         Command::Version => print(format!("weir {LONG_VERSION}\n").as_bytes()),
     }
 }
@@ -201,17 +195,17 @@ fn command() -> clap::Command {
     ))
 }
 
-fn completions(args: &CompletionsArgs) -> ExitCode {
+fn completions(shell: Shell) -> ExitCode {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "weir", &mut script);
+    clap_complete::generate(shell, &mut Cli::command(), "weir", &mut script);
     print(&script)
 }
 
-fn write_manual(args: &ManArgs) -> ExitCode {
-    match clap_mangen::generate_to(Cli::command(), &args.directory) {
+fn write_manual(directory: &Path) -> ExitCode {
+    match clap_mangen::generate_to(Cli::command(), directory) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            on_stderr(&format!("error: cannot write to {}: {error}", args.directory.display()));
+            on_stderr(&format!("error: cannot write to {}: {error}", directory.display()));
             ExitCode::FAILURE
         }
     }

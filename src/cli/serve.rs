@@ -222,7 +222,7 @@ impl Parts<'_> {
         thread.map_err(SetupError::unavailable)?;
         let mut app = App::build(settings, descriptors, failures.clone()).await?;
         app.set_log_levels(log.levels.clone());
-        app.metrics().add(Arc::new(log.metrics()));
+        app.metrics().add(Arc::new(log.queue.clone()));
         let watch_metrics = Arc::new(WatchMetrics::default());
         app.metrics().add(watch_metrics.clone());
         for options in settings.statsd_options() {
@@ -260,8 +260,8 @@ impl Parts<'_> {
             }
         }
         if let Some(otlp) = otlp {
-            app.add_presented("otlp", otlp.certificates());
-            app.metrics().add(Arc::new(otlp.counts()));
+            app.add_presented("otlp", otlp.certificates.clone());
+            app.metrics().add(Arc::new(otlp.counts.clone()));
             app.flush_at_end("otlp", otlp.flush(FLUSH_TIMEOUT));
         }
         Ok(app)

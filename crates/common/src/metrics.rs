@@ -15,7 +15,9 @@ pub use counter::{Counter, Gauge};
 pub use histogram::{Exemplar, Histogram, HistogramSnapshot, quantile};
 pub use merged::MergedFamilies;
 pub use series::{SeriesBudget, SeriesMap};
-pub use sink::{MetricFamily, MetricSink, MetricSource, MetricType, OTHER, SampleValue};
+pub use sink::{
+    MetricFamily, MetricSink, MetricSource, MetricType, OTHER, OwnedValue, SampleValue,
+};
 
 /// The value of the label `method` of calls to methods that weir does not have.
 pub const UNKNOWN_METHOD: &str = "unknown";

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
 
 use hashbrown::HashSet;
+use serde::Serialize;
 
 use super::template::Template;
 use weir_common::entry::Entry;
@@ -28,6 +29,13 @@ struct Values {
     vary: bool,
     sent: u64,
     hashes: HashSet<u64>,
+}
+
+/// Requests at the start of the log, and their different values, nearly all of which differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct NearlyDistinct {
+    pub requests: u64,
+    pub keys: u64,
 }
 
 impl Distinct {
@@ -77,10 +85,11 @@ impl Distinct {
     }
 
     /// The requests that were looked at and their different values, if nearly all of these differ: nine of ten.
-    pub fn nearly_all(&self, template: usize) -> Option<(u64, u64)> {
-        let values = self.templates.get(template)?;
-        let keys = values.hashes.len() as u64;
-        (values.sent >= MIN_REQUESTS && keys * 10 >= values.sent * 9).then_some((values.sent, keys))
+    pub fn nearly_all(&self, template: usize) -> Option<NearlyDistinct> {
+        let Values { sent: requests, ref hashes, .. } = *self.templates.get(template)?;
+        let keys = hashes.len() as u64;
+        (requests >= MIN_REQUESTS && keys * 10 >= requests * 9)
+            .then_some(NearlyDistinct { requests, keys })
     }
 }
 
@@ -109,6 +118,7 @@ mod tests {
                 }
                 distinct.next();
             }
+            let expected = expected.map(|(requests, keys)| NearlyDistinct { requests, keys });
             assert_eq!((distinct.nearly_all(0), distinct.nearly_all(1)), (expected, None));
         }
     }

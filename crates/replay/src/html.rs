@@ -11,7 +11,6 @@ use std::io::{self, Write};
 
 use serde_json::Value;
 
-use super::json::report_json;
 use super::report::Report;
 use weir_common::escape::escape;
 use weir_common::random::random_bytes;
@@ -40,7 +39,7 @@ const START_CHARS: usize = 200;
 const END_CHARS: usize = 60;
 
 pub(super) fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
-    let mut json = report_json(report);
+    let mut json = serde_json::to_value(report)?;
     bound(&mut json);
     // `<` is only in strings.
     let json = json.to_string().replace('<', r"\u003c");

@@ -11,7 +11,6 @@ mod distinct;
 mod format;
 mod html;
 mod input;
-mod json;
 mod mapping;
 mod output;
 mod progress;
@@ -26,6 +25,6 @@ mod time;
 
 pub use self::input::Input;
 pub use self::mapping::{Mapping, MappingArgs};
-pub use self::output::{Failure, ReplayOutput};
+pub use self::output::ReplayOutput;
 pub use self::report::Report;
 pub use self::run::Replay;

@@ -8,7 +8,6 @@ use crate::format::InputFormat;
 use crate::format::client::CLIENT;
 use crate::format::log_format;
 use crate::format::pattern::Pattern;
-use crate::output::Failure;
 use crate::rows::Fields;
 use crate::template::Template;
 use weir_common::duration::{MAX_DURATION, read_duration};
@@ -69,11 +68,7 @@ pub struct MappingArgs {
 }
 
 impl Mapping {
-    pub fn read(args: &MappingArgs) -> Result<Mapping, Failure> {
-        Mapping::parse(args).map_err(|error| Failure::Usage(format!("error: {error}\n")))
-    }
-
-    fn parse(args: &MappingArgs) -> Result<Mapping, String> {
+    pub fn read(args: &MappingArgs) -> Result<Mapping, String> {
         let (count, max) =
             (args.descriptor.len(), weir_limiter::LimiterOptions::default().max_descriptors);
         if count > max {

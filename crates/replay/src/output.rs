@@ -1,20 +1,12 @@
-//! What a replay prints: its report, in one of several forms, or why there is none.
+//! What a replay prints: its report, in one of several forms.
 
 use std::io::{self, Write};
 
 use clap::ValueEnum;
 
 use crate::report::Report;
-use crate::{html, json, text};
-
-/// What prevents a replay, as lines for standard error.
-#[derive(Debug)]
-pub enum Failure {
-    /// The arguments are invalid.
-    Usage(String),
-    /// A file is invalid or cannot be read.
-    File(String),
-}
+use crate::{html, text};
+use weir_common::escape::escape;
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum ReplayOutput {
@@ -29,7 +21,11 @@ impl Report {
         let mut out = io::BufWriter::new(out);
         match output {
             ReplayOutput::Text => text::print(self, &mut out)?,
-            ReplayOutput::Json => json::print(self, &mut out)?,
+            ReplayOutput::Json => {
+                // Without any control character.
+                let json = format!("{:#}", serde_json::to_value(self)?);
+                json.lines().try_for_each(|line| writeln!(out, "{}", escape(line)))?;
+            }
             ReplayOutput::Html => html::print(self, &mut out)?,
         }
         out.flush()

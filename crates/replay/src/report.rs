@@ -1,23 +1,29 @@
 //! What a replay found, for all outputs.
 
 use indicatif::HumanCount;
+use jiff::Timestamp;
+use serde::Serialize;
 
-use super::distinct::SAMPLE;
+use super::distinct::{NearlyDistinct, SAMPLE};
 use weir_common::escape::escape;
-use weir_limit::Micros;
-use weir_rules::Origin;
 
-#[derive(Debug)]
+/// The members of the JSON are named as the fields.
+#[derive(Debug, Serialize)]
 pub struct Report {
     pub(crate) traffic: Traffic,
     pub(crate) rules: SideReport,
     /// The rules of `--compare`, and what they change.
     pub(crate) comparison: Option<Comparison>,
-    /// When the plots start, in microseconds since the Unix epoch.
-    pub(crate) plot_start: Micros,
-    pub(crate) bucket: Micros,
+    pub(crate) series: RequestSeries,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct RequestSeries {
+    /// When the plots start.
+    pub start: Timestamp,
+    pub bucket_seconds: u64,
     /// Requests in each bucket.
-    pub(crate) series: Vec<u64>,
+    pub requests: Vec<u64>,
 }
 
 impl Report {
@@ -42,7 +48,7 @@ impl Report {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 pub(super) struct Traffic {
     /// `access.log`, or `<stdin>`.
     pub name: String,
@@ -55,33 +61,39 @@ pub(super) struct Traffic {
     pub without_descriptors: u64,
     pub invalid: u64,
     /// Examples of invalid lines, the earliest ones.
-    pub examples: Vec<InvalidLine>,
+    pub invalid_lines: Vec<InvalidLine>,
     /// Lines earlier than `--reorder` allows. They were decided at the earliest allowed time.
     pub late: u64,
-    /// The line, and its time, that the first late line was too far behind.
-    pub late_after: Option<(u64, Micros)>,
+    /// The line that the first late line was too far behind.
+    pub late_after: Option<LateAfter>,
     /// The times of the first and the last request.
-    pub span: Option<(Micros, Micros)>,
+    pub first: Option<Timestamp>,
+    pub last: Option<Timestamp>,
     /// Times the memory for keys was full, so that a key in use was forgotten.
-    pub evicted: u64,
+    pub evicted_counters: u64,
     /// Rules with a concurrency limit: a log does not say when their requests end.
     pub concurrency_rules: Vec<String>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Serialize)]
+pub(super) struct LateAfter {
+    pub line: u64,
+    pub time: Timestamp,
+}
+
+#[derive(Debug, Default, Serialize)]
 pub(super) struct DescriptorReport {
-    pub text: String,
+    pub descriptor: String,
     /// Lines without one of its fields: their requests do not have it.
-    pub missing: u64,
+    pub lines_without_it: u64,
     /// The field that the first line without one of its fields lacks.
-    pub missing_field: Option<String>,
-    /// Requests at the start of the log, and their different values, if nearly all of these differ.
-    pub nearly_distinct: Option<(u64, u64)>,
+    pub first_missing_field: Option<String>,
+    pub nearly_distinct: Option<NearlyDistinct>,
 }
 
 impl DescriptorReport {
     pub fn warning(&self) -> Option<String> {
-        let (requests, keys) = self.nearly_distinct?;
+        let NearlyDistinct { requests, keys } = self.nearly_distinct?;
         let first = if requests >= SAMPLE { "the first " } else { "" };
         let (lines, keys) = (counted(requests, "line"), counted(keys, "key"));
         Some(format!(
@@ -91,34 +103,35 @@ impl DescriptorReport {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(super) struct InvalidLine {
     /// The number of the line, counted from 1.
     pub line: u64,
     pub error: String,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(super) struct SideReport {
     /// The files, as they were written.
-    pub name: String,
+    pub files: String,
     pub denied: Count,
     /// Rules that requests matched, most denied first; those that only report come last.
     pub rules: Vec<RuleReport>,
     /// The number of rules that no request matched.
-    pub unused: usize,
-    pub unmatched: u64,
+    pub unused_rules: usize,
+    pub unmatched_descriptors: u64,
     pub unmatched_example: Option<String>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(super) struct RuleReport {
     /// The name with the domain, as in metrics.
     pub name: String,
-    pub origin: Origin,
+    pub origin: String,
     /// The limits of the rule, as `weir check` shows them.
     pub limits: String,
     /// Whether the rule is a shadow: it only reports what it would deny.
+    #[serde(rename = "shadow")]
     pub is_shadow: bool,
     /// Descriptors that matched the rule.
     pub requests: u64,
@@ -128,22 +141,37 @@ pub(super) struct RuleReport {
 }
 
 /// Denied requests: how many, when, and whose.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 pub(super) struct Count {
     pub requests: u64,
-    /// The start of the minute with the most denied requests, and how many it had.
-    pub worst_minute: Option<(Micros, u64)>,
+    /// The share of the requests that were decided, from 0 to 1.
+    pub share: f64,
+    pub worst_minute: Option<WorstMinute>,
     /// The keys with the most denied requests, most first; empty where keys are not distinguished.
-    pub worst_keys: Vec<(String, u64)>,
+    pub worst_keys: Vec<KeyCount>,
     pub keys: u64,
-    /// Whether there were more keys than are counted separately, so that some are missing.
-    pub is_cut: bool,
+    /// Whether no keys are missing because there were more than are counted separately.
+    pub keys_are_complete: bool,
     /// The denied requests in each bucket. Shorter than the series of requests where the last buckets are 0.
     pub series: Vec<u64>,
 }
 
-#[derive(Debug)]
+/// The minute with the most denied requests.
+#[derive(Debug, Serialize)]
+pub(super) struct WorstMinute {
+    pub start: Timestamp,
+    pub requests: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct KeyCount {
+    pub key: String,
+    pub requests: u64,
+}
+
+#[derive(Debug, Serialize)]
 pub(super) struct Comparison {
+    #[serde(rename = "rules")]
     pub other: SideReport,
     /// Requests that pass now, and that the other rules deny: by the other rules' names.
     pub newly_denied: Difference,
@@ -152,11 +180,17 @@ pub(super) struct Comparison {
 }
 
 /// Requests that two sets of rules decide differently.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(super) struct Difference {
     pub total: Count,
     /// By the rule that denies, most first.
-    pub rules: Vec<(String, u64)>,
+    pub rules: Vec<RuleCount>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct RuleCount {
+    pub name: String,
+    pub requests: u64,
 }
 
 pub(super) fn counted(count: u64, noun: &str) -> String {
@@ -178,11 +212,9 @@ pub(super) fn percent(share: f64) -> String {
     }
 }
 
-impl Count {
-    /// The share of some requests, from 0 to 1.
-    pub fn share_of(&self, requests: u64) -> f64 {
-        if requests == 0 { 0.0 } else { self.requests as f64 / requests as f64 }
-    }
+/// Returns the share that requests are of all, from 0 to 1.
+pub(super) fn share(requests: u64, all: u64) -> f64 {
+    if all == 0 { 0.0 } else { requests as f64 / all as f64 }
 }
 
 #[cfg(test)]

@@ -12,14 +12,18 @@ use super::format::{InputFormat, LineReader};
 use super::input::{Input, MAX_LINE_BYTES, NextLine};
 use super::mapping::Mapping;
 use super::progress::Progress;
-use super::report::{Comparison, DescriptorReport, Difference, InvalidLine, Report, Traffic};
+use super::report::{
+    Comparison, DescriptorReport, Difference, InvalidLine, LateAfter, Report, RequestSeries,
+    Traffic,
+};
 use super::rows::released::Released;
 use super::rows::{RowView, Rows, shown};
 use super::side::{DifferenceTally, Side};
 use super::tally::{Series, Timeline};
 use super::template::{Part, Template};
-use super::time;
+use super::time::{self, stamp};
 use weir_common::entry::Entry;
+use weir_limit::SECOND;
 use weir_limiter::Descriptor;
 use weir_rules::RuleSet;
 
@@ -142,40 +146,44 @@ impl Replay {
 
     fn report(self) -> Report {
         let Replay { mapping, mut traffic, decider } = self;
-        let Decider { timeline, rules, other, series, .. } = decider;
-        traffic.requests = decider.requests;
+        let Decider { timeline, rules, other, series, requests, .. } = decider;
+        traffic.requests = requests;
         let field = |field: usize| mapping.fields.names[field].clone();
         traffic.descriptors = std::iter::zip(decider.templates, decider.missing)
             .enumerate()
-            .map(|(number, (template, (missing, first)))| DescriptorReport {
-                text: template.text,
-                missing,
-                missing_field: first.map(field),
+            .map(|(number, (template, (lines_without_it, first)))| DescriptorReport {
+                descriptor: template.text,
+                lines_without_it,
+                first_missing_field: first.map(field),
                 nearly_distinct: decider.distinct.nearly_all(number),
             })
             .collect();
         traffic.without_descriptors = decider.without_descriptors;
-        traffic.span = timeline.span();
-        traffic.evicted = rules.evicted() + other.as_ref().map_or(0, |other| other.side.evicted());
+        (traffic.first, traffic.last) =
+            timeline.span().map(|(first, last)| (stamp(first), stamp(last))).unzip();
+        traffic.evicted_counters =
+            rules.evicted() + other.as_ref().map_or(0, |other| other.side.evicted());
         traffic.concurrency_rules = rules.concurrency_rules();
         let comparison = other.map(|other| {
             let difference = |tally: DifferenceTally, side: &Side| Difference {
                 rules: side.named(&tally),
-                total: tally.total.finish(&timeline),
+                total: tally.total.finish(&timeline, requests),
             };
             Comparison {
                 newly_denied: difference(other.newly_denied, &other.side),
                 no_longer_denied: difference(other.no_longer_denied, &rules),
-                other: other.side.finish(&timeline),
+                other: other.side.finish(&timeline, requests),
             }
         });
         Report {
             traffic,
-            rules: rules.finish(&timeline),
+            rules: rules.finish(&timeline, requests),
             comparison,
-            plot_start: timeline.plot_start(),
-            bucket: timeline.bucket_width(),
-            series: series.finish(&timeline),
+            series: RequestSeries {
+                start: stamp(timeline.plot_start()),
+                bucket_seconds: timeline.bucket_width() / SECOND,
+                requests: series.finish(&timeline),
+            },
         }
     }
 }
@@ -191,7 +199,8 @@ fn read(
     let read = read_lines(mapping, traffic, input, &mut rows, &mut handing);
     rows.release_all(|row| handing.push(row));
     handing.send();
-    (traffic.late, traffic.late_after) = (rows.late, rows.late_after);
+    traffic.late = rows.late;
+    traffic.late_after = rows.late_after.map(|(line, time)| LateAfter { line, time: stamp(time) });
     read
 }
 
@@ -241,8 +250,8 @@ fn read_lines(
         };
         if let Err(error) = read {
             traffic.invalid += 1;
-            if traffic.examples.len() < MAX_EXAMPLES {
-                traffic.examples.push(InvalidLine { line: traffic.lines, error });
+            if traffic.invalid_lines.len() < MAX_EXAMPLES {
+                traffic.invalid_lines.push(InvalidLine { line: traffic.lines, error });
             }
         }
         if rows.is_ready() {

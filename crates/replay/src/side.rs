@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use hashbrown::HashMap;
 
-use super::report::{RuleReport, SideReport};
+use super::report::{RuleCount, RuleReport, SideReport};
 use super::tally::{KeyBudget, Series, Tally, Timeline};
 use weir_common::clock::ManualClock;
 use weir_common::descriptor::write_descriptor;
@@ -187,11 +187,13 @@ impl Side {
     }
 
     /// The rules of a difference by name, most denied first.
-    pub fn named(&self, difference: &DifferenceTally) -> Vec<(String, u64)> {
-        let count =
-            |(i, rule): (usize, &Rule)| Some((rule.name.to_string(), *difference.by_rule.get(&i)?));
+    pub fn named(&self, difference: &DifferenceTally) -> Vec<RuleCount> {
+        let count = |(i, rule): (usize, &Rule)| {
+            let requests = *difference.by_rule.get(&i)?;
+            Some(RuleCount { name: rule.name.to_string(), requests })
+        };
         let mut rules: Vec<_> = self.rules.rules().enumerate().filter_map(count).collect();
-        rules.sort_by_key(|(_, count)| Reverse(*count));
+        rules.sort_by_key(|rule| Reverse(rule.requests));
         rules
     }
 
@@ -212,18 +214,18 @@ impl Side {
         evicted.live + evicted.full
     }
 
-    /// The rules with a request, most denied first.
-    pub fn finish(self, timeline: &Timeline) -> SideReport {
+    /// The rules with a request, most denied first. `requests` were decided.
+    pub fn finish(self, timeline: &Timeline, requests: u64) -> SideReport {
         let all = self.tallies.len();
         let mut rules: Vec<RuleReport> = std::iter::zip(self.rules.rules(), self.tallies)
             .filter(|(_, tally)| tally.requests > 0)
             .map(|(rule, tally)| RuleReport {
                 name: rule.name.to_string(),
-                origin: rule.origin.clone(),
+                origin: rule.origin.to_string(),
                 limits: rule.limits_text(),
                 is_shadow: is_shadow(rule),
                 requests: tally.requests,
-                denied: tally.denied.finish(timeline),
+                denied: tally.denied.finish(timeline, tally.requests),
                 series: tally.series.finish(timeline),
             })
             .collect();
@@ -232,11 +234,11 @@ impl Side {
             (rule.is_shadow, Reverse(rule.denied.requests), Reverse(rule.requests))
         });
         SideReport {
-            name: self.name,
-            denied: self.denied.finish(timeline),
-            unused: all - rules.len(),
+            files: self.name,
+            denied: self.denied.finish(timeline, requests),
+            unused_rules: all - rules.len(),
             rules,
-            unmatched: self.unmatched,
+            unmatched_descriptors: self.unmatched,
             unmatched_example: self.unmatched_example,
         }
     }

@@ -2,7 +2,8 @@
 
 use hashbrown::HashMap;
 
-use super::report::Count;
+use super::report::{Count, KeyCount, WorstMinute, share};
+use super::time::stamp;
 use weir_limit::{Micros, SECOND};
 
 const MINUTE: Micros = 60 * SECOND;
@@ -151,17 +152,24 @@ impl Tally {
         }
     }
 
-    pub fn finish(self, timeline: &Timeline) -> Count {
+    /// Returns the count, of so many requests that were decided.
+    pub fn finish(self, timeline: &Timeline, requests: u64) -> Count {
         let keys = self.keys.len() as u64;
         let mut worst_keys: Vec<(Box<str>, u64)> = self.keys.into_iter().collect();
         worst_keys.sort_unstable_by(|a, b| (b.1, &a.0).cmp(&(a.1, &b.0)));
         worst_keys.truncate(WORST_KEYS);
         Count {
             requests: self.requests,
-            worst_minute: self.worst_minute,
-            worst_keys: worst_keys.into_iter().map(|(key, count)| (key.into(), count)).collect(),
+            share: share(self.requests, requests),
+            worst_minute: self
+                .worst_minute
+                .map(|(start, requests)| WorstMinute { start: stamp(start), requests }),
+            worst_keys: worst_keys
+                .into_iter()
+                .map(|(key, requests)| KeyCount { key: key.into(), requests })
+                .collect(),
             keys,
-            is_cut: self.is_cut,
+            keys_are_complete: !self.is_cut,
             series: self.series.finish(timeline),
         }
     }
@@ -186,9 +194,11 @@ mod tests {
         for key in ["a", "b", "c", "b"] {
             tally.add_key(key, &mut budget);
         }
-        let count = tally.finish(&Timeline::default());
-        assert_eq!(count.worst_keys, [("b".to_owned(), 2), ("a".to_owned(), 1)]);
-        assert!(count.is_cut);
+        let count = tally.finish(&Timeline::default(), 4);
+        let worst =
+            [("b", 2), ("a", 1)].map(|(key, requests)| KeyCount { key: key.to_owned(), requests });
+        assert_eq!(count.worst_keys, worst);
+        assert!(!count.keys_are_complete);
     }
 
     proptest! {
@@ -213,7 +223,7 @@ mod tests {
                     times.push(now);
                 }
             }
-            let count = tally.finish(&timeline);
+            let count = tally.finish(&timeline, times.len() as u64);
             prop_assert_eq!(count.requests, times.len() as u64);
             let width = timeline.bucket_width();
             let first = timeline.plot_start() / width;
@@ -227,7 +237,7 @@ mod tests {
             prop_assert!(series.finish(&timeline).len() as u64 <= MAX_BUCKETS);
             let in_minute = |minute: Micros| times.iter().filter(|time| *time / MINUTE == minute / MINUTE).count();
             let most = times.iter().map(|time| in_minute(*time)).max();
-            prop_assert_eq!(count.worst_minute.map(|(_, most)| most as usize), most);
+            prop_assert_eq!(count.worst_minute.map(|worst| worst.requests as usize), most);
             if let Some((minute, most)) = count.worst_minute {
                 prop_assert_eq!(in_minute(minute), most as usize);
             }

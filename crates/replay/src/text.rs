@@ -5,11 +5,10 @@ use std::io::{self, Write};
 use jiff::Timestamp;
 
 use super::report::{
-    Comparison, Count, Difference, Report, RuleReport, SideReport, Traffic, counted, number,
-    percent,
+    Comparison, Count, Difference, KeyCount, LateAfter, Report, RuleCount, RuleReport, SideReport,
+    Traffic, WorstMinute, counted, number, percent,
 };
 use weir_common::escape::escape;
-use weir_limit::Micros;
 
 const MAX_RULES: usize = 100;
 const MAX_KEYS: usize = 5;
@@ -18,15 +17,14 @@ const MAX_KEYS: usize = 5;
 const MAX_COLUMN_WIDTH: usize = 60;
 
 pub(super) fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
-    let requests = report.traffic.requests;
     print_traffic(&report.traffic, out)?;
-    if requests == 0 {
+    if report.traffic.requests == 0 {
         return Ok(());
     }
-    print_side(&report.rules, requests, out)?;
+    print_side(&report.rules, out)?;
     if let Some(comparison) = &report.comparison {
-        print_side(&comparison.other, requests, out)?;
-        print_comparison(comparison, requests, out)?;
+        print_side(&comparison.other, out)?;
+        print_comparison(comparison, out)?;
     }
     Ok(())
 }
@@ -34,41 +32,42 @@ pub(super) fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
 fn print_traffic(traffic: &Traffic, out: &mut impl Write) -> io::Result<()> {
     let (name, domain) = (escape(&traffic.name), escape(&traffic.domain));
     write!(out, "{name}: {} for domain {domain}", counted(traffic.requests, "request"))?;
-    match traffic.span {
+    match traffic.first.zip(traffic.last) {
         Some((first, last)) => writeln!(out, ", {} to {}", time_text(first), time_text(last))?,
         None => writeln!(out)?,
     }
     if traffic.invalid > 0 {
         writeln!(out, "  {} skipped as invalid:", counted(traffic.invalid, "line"))?;
     }
-    for invalid in &traffic.examples {
+    for invalid in &traffic.invalid_lines {
         writeln!(out, "    line {}: {}", invalid.line, escape(&invalid.error))?;
     }
     for descriptor in &traffic.descriptors {
-        if let Some(field) = &descriptor.missing_field {
-            let (lines, text) = (counted(descriptor.missing, "line"), escape(&descriptor.text));
+        if let Some(field) = &descriptor.first_missing_field {
+            let lines = counted(descriptor.lines_without_it, "line");
+            let text = escape(&descriptor.descriptor);
             writeln!(out, "  {lines} without {text}: no field `{}`", escape(field))?;
         }
     }
     for descriptor in &traffic.descriptors {
         if let Some(warning) = descriptor.warning() {
-            writeln!(out, "  {}: {warning}", escape(&descriptor.text))?;
+            writeln!(out, "  {}: {warning}", escape(&descriptor.descriptor))?;
         }
     }
     if traffic.without_descriptors > 0 {
         let lines = counted(traffic.without_descriptors, "line");
         writeln!(out, "  {lines} without any descriptor: Envoy would send no request")?;
     }
-    if let Some((line, time)) = traffic.late_after {
-        let (lines, time) = (counted(traffic.late, "line"), time_text(time));
+    if let Some(LateAfter { line, time }) = &traffic.late_after {
+        let (lines, time) = (counted(traffic.late, "line"), time_text(*time));
         writeln!(
             out,
             "  {lines} too far out of order, the first of them behind line {line} ({time}): decided too late; \
              raise --reorder, or sort the log by time"
         )?;
     }
-    if traffic.evicted > 0 {
-        let counters = counted(traffic.evicted, "counter");
+    if traffic.evicted_counters > 0 {
+        let counters = counted(traffic.evicted_counters, "counter");
         writeln!(
             out,
             "  {counters} dropped while in use, so too little was denied: raise --max-keys"
@@ -84,17 +83,18 @@ fn print_traffic(traffic: &Traffic, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-fn print_side(side: &SideReport, requests: u64, out: &mut impl Write) -> io::Result<()> {
-    let SideReport { name, denied, rules, unused, unmatched, unmatched_example } = side;
-    writeln!(out, "\n{name}: {} denied, {}", number(denied.requests), shares(denied, requests))?;
+fn print_side(side: &SideReport, out: &mut impl Write) -> io::Result<()> {
+    let SideReport { files, denied, rules, .. } = side;
+    writeln!(out, "\n{files}: {} denied, {}", number(denied.requests), shares(denied))?;
     if !rules.is_empty() {
         print_rules(rules, out)?;
     }
-    if *unused > 0 {
-        writeln!(out, "  {} without requests", counted(*unused as u64, "rule"))?;
+    if side.unused_rules > 0 {
+        writeln!(out, "  {} without requests", counted(side.unused_rules as u64, "rule"))?;
     }
-    if let Some(example) = unmatched_example {
-        let (descriptors, example) = (counted(*unmatched, "descriptor"), escape(example));
+    if let Some(example) = &side.unmatched_example {
+        let descriptors = counted(side.unmatched_descriptors, "descriptor");
+        let example = escape(example);
         writeln!(out, "  {descriptors} without a rule, first {example}: `weir explain` shows why")?;
     }
     Ok(())
@@ -106,7 +106,7 @@ fn print_rules(rules: &[RuleReport], out: &mut impl Write) -> io::Result<()> {
             escape(&rule.name).into_owned(),
             number(rule.requests),
             number(rule.denied.requests),
-            share(&rule.denied, rule.requests),
+            percent(rule.denied.share),
             worst_minute(&rule.denied).unwrap_or_default(),
         ]
     };
@@ -140,11 +140,11 @@ fn print_rules(rules: &[RuleReport], out: &mut impl Write) -> io::Result<()> {
 }
 
 fn print_keys(count: &Count, out: &mut impl Write) -> io::Result<()> {
-    for (key, denied) in count.worst_keys.iter().take(MAX_KEYS) {
-        writeln!(out, "    {:>10}  {}", number(*denied), escape(key))?;
+    for KeyCount { key, requests } in count.worst_keys.iter().take(MAX_KEYS) {
+        writeln!(out, "    {:>10}  {}", number(*requests), escape(key))?;
     }
     let more = count.keys.saturating_sub(MAX_KEYS as u64);
-    if count.is_cut {
+    if !count.keys_are_complete {
         writeln!(out, "    and more keys than there is memory for: these may not be the worst")?;
     } else if more > 0 {
         let keys = if more == 1 { "key" } else { "keys" };
@@ -153,45 +153,32 @@ fn print_keys(count: &Count, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-fn print_comparison(
-    comparison: &Comparison,
-    requests: u64,
-    out: &mut impl Write,
-) -> io::Result<()> {
+fn print_comparison(comparison: &Comparison, out: &mut impl Write) -> io::Result<()> {
     for (title, Difference { total, rules }) in [
         ("newly denied", &comparison.newly_denied),
         ("no longer denied", &comparison.no_longer_denied),
     ] {
-        writeln!(out, "\n{title}: {}, {}", number(total.requests), shares(total, requests))?;
-        for (rule, count) in rules.iter().take(MAX_RULES) {
-            writeln!(out, "  {:>10}  by {}", number(*count), escape(rule))?;
+        writeln!(out, "\n{title}: {}, {}", number(total.requests), shares(total))?;
+        for RuleCount { name, requests } in rules.iter().take(MAX_RULES) {
+            writeln!(out, "  {:>10}  by {}", number(*requests), escape(name))?;
         }
         print_keys(total, out)?;
     }
     Ok(())
 }
 
-fn shares(count: &Count, requests: u64) -> String {
+fn shares(count: &Count) -> String {
     let worst = worst_minute(count).map(|worst| format!(", worst minute {worst}"));
-    share(count, requests) + &worst.unwrap_or_default()
+    percent(count.share) + &worst.unwrap_or_default()
 }
 
 fn worst_minute(count: &Count) -> Option<String> {
-    let (minute, most) = count.worst_minute?;
-    Some(format!("{} with {}", stamp(minute).strftime("%Y-%m-%d %H:%M"), number(most)))
+    let WorstMinute { start, requests } = count.worst_minute.as_ref()?;
+    Some(format!("{} with {}", start.strftime("%Y-%m-%d %H:%M"), number(*requests)))
 }
 
-fn share(count: &Count, requests: u64) -> String {
-    percent(count.share_of(requests))
-}
-
-fn time_text(time: Micros) -> String {
-    stamp(time).strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
-}
-
-/// The timestamp of a time of a log, which is before 2100.
-pub(super) fn stamp(time: Micros) -> Timestamp {
-    Timestamp::from_microsecond(time as i64).unwrap_or_default()
+fn time_text(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
 #[cfg(test)]

@@ -24,6 +24,11 @@ pub(super) fn read_time(text: &str) -> Option<Micros> {
     time.filter(|time| *time < END)
 }
 
+/// The timestamp of a time of a log, which is before 2100.
+pub(super) fn stamp(time: Micros) -> Timestamp {
+    Timestamp::from_microsecond(time as i64).unwrap_or_default()
+}
+
 fn read_timestamp(text: &str) -> Option<Micros> {
     let time: Timestamp = text.parse().ok()?;
     Micros::try_from(time.as_nanosecond() / 1_000).ok()

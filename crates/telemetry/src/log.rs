@@ -19,7 +19,6 @@ use self::json::Names;
 pub use self::levels::{ActiveLevels, LevelsError, LogLevels};
 pub use self::queue::Queue;
 use weir_common::escape::{escape, has_colors};
-use weir_common::metrics::{Counter, MetricSink, MetricSource};
 use weir_common::named_enum;
 use weir_common::spans::TARGET;
 use weir_common::threads::Failures;
@@ -48,21 +47,6 @@ pub type SpanLayer = Box<dyn Layer<Registry> + Send + Sync>;
 pub struct Log {
     pub queue: Queue,
     pub levels: ActiveLevels,
-}
-
-#[derive(Debug, Default)]
-pub struct LogMetrics {
-    dropped: Counter,
-}
-
-weir_common::metric_families! {
-    LOG_LINES_DROPPED: counter("log_lines_dropped", &[]) = "Log lines dropped because standard error was not read in time";
-}
-
-impl MetricSource for LogMetrics {
-    fn collect(&self, sink: &mut dyn MetricSink) {
-        sink.counter(LOG_LINES_DROPPED, self.dropped.get());
-    }
 }
 
 /// Starts logging, and installs a panic hook. Call it once. `spans` records spans, whatever is logged.
@@ -99,10 +83,6 @@ impl Log {
             true => tracing::error!(%error, "{message}"),
             false => self.queue.push(format!("{message}: {}\n", escape(error)).as_bytes()),
         }
-    }
-
-    pub fn metrics(&self) -> LogMetrics {
-        LogMetrics { dropped: self.queue.dropped().clone() }
     }
 }
 

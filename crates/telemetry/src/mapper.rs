@@ -16,8 +16,9 @@ pub use self::mapping::Mapper;
 use self::mapping::{
     DEFAULT_BUCKETS, DEFAULT_QUANTILES, Mapping, Observer, StatisticType, escape_name,
 };
+use weir_rules::Position;
 use weir_rules::tree::{Content, Node};
-use weir_rules::{Position, yaml};
+use weir_rules::yaml::{self, SyntaxError};
 
 /// The error that makes a file unusable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,10 +38,8 @@ impl MapperError {
 
 /// Reads the text of a file. Returns the mappings, and what has no effect.
 pub fn read(text: &str) -> Result<(Mapper, Vec<String>), MapperError> {
-    let root = yaml::parse(text).map_err(|error| MapperError {
-        line: error.line,
-        column: error.column,
-        message: error.message,
+    let root = yaml::parse(text).map_err(|SyntaxError { line, column, message, .. }| {
+        MapperError { line, column, message }
     })?;
     let mut reader = Reader::default();
     let (mut defaults, mut mappings) = (None, None);
@@ -332,16 +331,8 @@ fn is_regex(node: &Node<'_>) -> Result<Option<bool>, MapperError> {
 }
 
 fn read_type(node: &Node<'_>) -> Result<Option<StatisticType>, MapperError> {
-    let timer = StatisticType::Timer;
-    word(
-        node,
-        &[
-            ("counter", StatisticType::Counter),
-            ("gauge", StatisticType::Gauge),
-            ("observer", timer),
-            ("timer", timer),
-        ],
-    )
+    use StatisticType::{Counter, Gauge, Timer};
+    word(node, &[("counter", Counter), ("gauge", Gauge), ("observer", Timer), ("timer", Timer)])
 }
 
 /// Reads a name of Prometheus, which may contain references to groups.

@@ -7,7 +7,6 @@
 //! The SDK's batch processor has a thread without a runtime, which connections need. `BatchSender` therefore spawns
 //! each export on the runtime of another thread; it also bounds and counts exports.
 
-mod options;
 mod send;
 
 use std::sync::Arc;
@@ -27,9 +26,8 @@ use tokio::runtime::Handle;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{FilterFn, LevelFilter};
 
-pub use self::options::{OtlpOptions, OtlpProtocol, OtlpResource};
-pub use self::send::OtlpCounts;
 use self::send::{BatchSender, unavailable};
+pub use self::send::{OtlpCounts, OtlpOptions, OtlpProtocol, OtlpResource};
 use crate::log::SpanLayer;
 use weir_client::http::Target;
 use weir_client::tls::ClientCertificates;
@@ -50,8 +48,8 @@ const BATCH_DELAY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Otlp {
     provider: SdkTracerProvider,
-    counts: OtlpCounts,
-    certificates: Arc<ClientCertificates>,
+    pub counts: OtlpCounts,
+    pub certificates: Arc<ClientCertificates>,
 }
 
 impl Otlp {
@@ -94,14 +92,6 @@ impl Otlp {
             .with_context_activation(false)
             .with_filter(only_requests.with_max_level_hint(LevelFilter::INFO));
         Box::new(layer)
-    }
-
-    pub fn counts(&self) -> OtlpCounts {
-        self.counts.clone()
-    }
-
-    pub fn certificates(&self) -> Arc<ClientCertificates> {
-        self.certificates.clone()
     }
 
     /// Sends what is left, and stops; at the latest after `timeout`.

@@ -47,7 +47,7 @@ impl PrometheusWriter {
 
     /// Adds a line of a family: its name with `suffix`. For summaries, whose samples have labels of their own.
     pub fn line(&mut self, suffix: &str, labels: &[(&str, &str)], value: f64) {
-        self.start_line(suffix, labels, None);
+        self.start_line(suffix, labels);
         write_float(&mut self.out, value);
         self.out.push('\n');
     }
@@ -62,7 +62,7 @@ impl PrometheusWriter {
     }
 
     /// Writes the name and the labels of a sample, and the space before its value.
-    fn start_line(&mut self, suffix: &str, labels: &[(&str, &str)], last: Option<(&str, f64)>) {
+    fn start_line(&mut self, suffix: &str, labels: &[(&str, &str)]) {
         let out = &mut self.out;
         out.push_str(&self.name);
         out.push_str(suffix);
@@ -75,17 +75,6 @@ impl PrometheusWriter {
             push_escaped(out, value, true);
             out.push('"');
         }
-        if let Some((name, value)) = last {
-            out.push(separator);
-            separator = ',';
-            out.push_str(name);
-            out.push_str("=\"");
-            match self.format {
-                TextFormat::Prometheus => write_float(out, value),
-                TextFormat::OpenMetrics => write_canonical_float(out, value),
-            }
-            out.push('"');
-        }
         if separator == ',' {
             out.push('}');
         }
@@ -93,7 +82,7 @@ impl PrometheusWriter {
     }
 
     fn integer_line(&mut self, suffix: &str, labels: &[(&str, &str)], value: u64) {
-        self.start_line(suffix, labels, None);
+        self.start_line(suffix, labels);
         let _ = writeln!(self.out, "{value}");
     }
 
@@ -109,7 +98,13 @@ impl PrometheusWriter {
         let mut sum = 0;
         for (bucket, (bound, count)) in bounds.zip(&histogram.counts).enumerate() {
             sum += count;
-            self.start_line("_bucket", labels, Some(("le", bound)));
+            let mut le = String::new();
+            write_float(&mut le, bound);
+            // OpenMetrics has whole numbers with `.0`.
+            if self.format == TextFormat::OpenMetrics && bound.is_finite() && !le.contains('.') {
+                le.push_str(".0");
+            }
+            self.start_line("_bucket", &[labels, &[("le", &le)]].concat());
             let _ = write!(self.out, "{sum}");
             let exemplar = histogram.exemplars.iter().find(|exemplar| exemplar.bucket == bucket);
             if let Some(exemplar) = exemplar
@@ -160,15 +155,6 @@ fn write_float(out: &mut String, value: f64) {
         // The shortest text that is read as the same number; NaN is `NaN`.
         write!(out, "{value}")
     };
-}
-
-/// Writes a bound as OpenMetrics has it: whole numbers with `.0`.
-fn write_canonical_float(out: &mut String, value: f64) {
-    let start = out.len();
-    write_float(out, value);
-    if value.is_finite() && !out[start..].contains('.') {
-        out.push_str(".0");
-    }
 }
 
 /// Escapes backslashes, line feeds and, if `quotes`, quotes: not in the help of [`TextFormat::Prometheus`].

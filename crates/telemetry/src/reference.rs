@@ -6,21 +6,12 @@ pub mod page;
 mod sanitize;
 
 use sanitize::sanitize;
-use weir_common::metrics::{
-    HistogramSnapshot, MetricFamily, MetricSink, OTHER, SampleValue, UNKNOWN_METHOD,
-};
+use weir_common::metrics::{MetricFamily, MetricSink, OTHER, SampleValue, UNKNOWN_METHOD};
 
-/// Receives statistics. A name may come more than once: its values are to be added.
+/// Receives statistics: counters, gauges, and as histograms durations in seconds. A name may come more than once: its
+/// values are to be added.
 pub(crate) trait StatisticSink {
-    fn statistic(&mut self, name: &str, value: StatisticValue<'_>);
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum StatisticValue<'a> {
-    Counter(u64),
-    Gauge(f64),
-    /// Durations in seconds.
-    Timer(&'a HistogramSnapshot),
+    fn statistic(&mut self, name: &str, value: SampleValue<'_>);
 }
 
 #[derive(Clone, Debug, Default)]
@@ -145,13 +136,6 @@ impl MetricSink for ReferenceSink<'_> {
     }
 
     fn sample(&mut self, labels: &[(&str, &str)], value: SampleValue<'_>) {
-        let value = match value {
-            SampleValue::Counter(count) => StatisticValue::Counter(count),
-            SampleValue::Gauge(gauge) => StatisticValue::Gauge(gauge),
-            // The reference has none.
-            SampleValue::FloatCounter(_) => return,
-            SampleValue::Histogram(histogram) => StatisticValue::Timer(histogram),
-        };
         if let Some(family) = self.family
             && self.set_name(family, labels).is_some()
         {
@@ -204,7 +188,7 @@ mod tests {
     struct Names(Vec<String>);
 
     impl StatisticSink for Names {
-        fn statistic(&mut self, name: &str, _: StatisticValue<'_>) {
+        fn statistic(&mut self, name: &str, _: SampleValue<'_>) {
             self.0.push(name.to_owned());
         }
     }

@@ -15,8 +15,7 @@ use tokio::sync::{Mutex, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::reference::{self, ReferenceSink};
-pub use mogrifier::{Mogrifier, MogrifierError};
-pub use report::Dialect;
+pub use mogrifier::{Dialect, Mogrifier, MogrifierError};
 use report::{StatsdReport, Totals};
 use send::Sender;
 pub use send::StatsdProtocol;

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use http::Method;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
-use http::{Method, StatusCode};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -162,15 +162,14 @@ impl ApiClient<'_> {
     /// checks that the text is what it asked for.
     pub fn get_text(&self, path: &str) -> Result<String, ClientError> {
         let answer = self.send(Method::GET, path, String::new())?;
-        match answer.status.is_success() {
-            true => Ok(answer.body),
-            false => self.read_answer(answer.status, json(&answer)).map(|_| answer.body),
+        if !answer.status.is_success() {
+            self.read_answer(&answer)?;
         }
+        Ok(answer.body)
     }
 
     pub fn call(&self, method: Method, path: &str, body: String) -> Result<Value, ClientError> {
-        let answer = self.send(method, path, body)?;
-        self.read_answer(answer.status, json(&answer))
+        self.read_answer(&self.send(method, path, body)?)
     }
 
     fn send(&self, method: Method, path: &str, body: String) -> Result<Answer, ClientError> {
@@ -199,7 +198,8 @@ impl ApiClient<'_> {
 
     /// Returns the JSON of a good answer. The debug port answers unknown paths with a list of its pages,
     /// so a status alone does not show that the server has the API.
-    fn read_answer(&self, status: StatusCode, json: Option<Value>) -> Result<Value, ClientError> {
+    fn read_answer(&self, Answer { status, body }: &Answer) -> Result<Value, ClientError> {
+        let json: Option<Value> = serde_json::from_str(body).ok().filter(Value::is_object);
         let rejected = json.as_ref().and_then(|json| ErrorAnswer::deserialize(json).ok());
         match (json, rejected) {
             (Some(json), _) if status.is_success() => Ok(json),
@@ -238,10 +238,6 @@ fn advice(kind: AdviceKind) -> Option<&'static str> {
         ),
         AdviceKind::Other => None,
     }
-}
-
-fn json(answer: &Answer) -> Option<Value> {
-    serde_json::from_str(&answer.body).ok().filter(Value::is_object)
 }
 
 /// Returns the variables of the environment. None of weir's is other than UTF-8.
@@ -323,6 +319,8 @@ pub(crate) fn encode(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use http::StatusCode;
+
     use super::*;
 
     #[test]
@@ -431,8 +429,8 @@ mod tests {
         };
         let client = ApiClient::new(&args).unwrap();
         let read = |status: u16, body: &str| {
-            let json = serde_json::from_str(body).ok();
-            client.read_answer(StatusCode::from_u16(status).unwrap(), json)
+            let status = StatusCode::from_u16(status).unwrap();
+            client.read_answer(&Answer { status, body: body.to_owned() })
         };
         assert_eq!(read(200, r#"{"a":1}"#).unwrap()["a"], 1);
         let Err(ClientError::Rejected { error, help, .. }) =

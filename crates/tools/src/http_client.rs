@@ -1,17 +1,15 @@
 //! One request over HTTP/1.1, with or without TLS, for the commands.
 
 use std::fmt::Display;
-use std::future::poll_fn;
 use std::io;
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use http::header::{CONNECTION, HeaderName, HeaderValue};
 use http::{Method, Request, StatusCode};
-use http_body::Body as _;
+use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 
 use weir_client::http::{Body, HttpClient, HttpError, Target};
@@ -136,16 +134,13 @@ async fn ask(call: Call<'_>) -> Result<Answer, FetchError> {
     Ok(Answer { status: head.status, body: read(body, call.max_answer_bytes).await? })
 }
 
-async fn read(mut body: Incoming, max_bytes: usize) -> Result<String, FetchError> {
-    let mut read = Vec::new();
-    while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
-        let data = frame.map_err(HttpError::from)?.into_data().unwrap_or_default();
-        if read.len() + data.len() > max_bytes {
-            return Err(FetchError::TooLarge(max_bytes));
-        }
-        read.extend_from_slice(&data);
-    }
-    Ok(String::from_utf8_lossy(&read).into_owned())
+async fn read(body: Incoming, max_bytes: usize) -> Result<String, FetchError> {
+    let read = Limited::new(body, max_bytes).collect().await;
+    let read = read.map_err(|error| match error.downcast::<hyper::Error>() {
+        Ok(error) => FetchError::Http(HttpError::from(*error)),
+        Err(_) => FetchError::TooLarge(max_bytes),
+    })?;
+    Ok(String::from_utf8_lossy(&read.to_bytes()).into_owned())
 }
 
 pub fn parse_timeout(text: &str) -> Result<Duration, String> {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use weir_replay::{Failure, Input, Mapping, MappingArgs, Replay, ReplayOutput};
+use weir_replay::{Input, Mapping, MappingArgs, Replay, ReplayOutput};
 
 use super::print::{self, USAGE};
 use super::rule_files::{self, is_stdin};
@@ -58,7 +58,7 @@ pub struct ReplayArgs {
 pub fn run(args: &ReplayArgs) -> ExitCode {
     let (replay, input) = match prepare(args) {
         Ok(prepared) => prepared,
-        Err(failure) => return fail(&failure),
+        Err(code) => return code,
     };
     let (report, result) = replay.run(input);
     let printed = report.print(args.output, &mut io::stdout().lock());
@@ -67,30 +67,30 @@ pub fn run(args: &ReplayArgs) -> ExitCode {
         Ok(()) => report.problem(),
     };
     let code = match problem {
-        Some(problem) => fail(&Failure::File(format!("error: {problem}\n"))),
+        Some(problem) => fail(&format!("error: {problem}\n"), ExitCode::FAILURE),
         None => ExitCode::SUCCESS,
     };
     print::finish(printed, code)
 }
 
-fn fail(failure: &Failure) -> ExitCode {
-    let (text, code) = match failure {
-        Failure::Usage(text) => (text, ExitCode::from(USAGE)),
-        Failure::File(text) => (text, ExitCode::FAILURE),
-    };
+/// Prints lines on standard error. Returns the exit code.
+fn fail(text: &str, code: ExitCode) -> ExitCode {
     // Standard error may be closed.
     let _ = io::stderr().write_all(text.as_bytes());
     code
 }
 
-fn prepare(args: &ReplayArgs) -> Result<(Replay, Input), Failure> {
+/// Reads the arguments and opens the files. After an error, which is printed, returns the exit code.
+fn prepare(args: &ReplayArgs) -> Result<(Replay, Input), ExitCode> {
+    let usage = ExitCode::from(USAGE);
     if is_stdin(&args.traffic) && args.paths.iter().chain(&args.compare).any(|path| is_stdin(path))
     {
         let message =
             "error: rules and traffic cannot both be standard input: write --traffic FILE\n";
-        return Err(Failure::Usage(message.to_owned()));
+        return Err(fail(message, usage));
     }
-    let mapping = Mapping::read(&args.mapping)?;
+    let mapping =
+        Mapping::read(&args.mapping).map_err(|error| fail(&format!("error: {error}\n"), usage))?;
     let rules = load(&args.paths, &args.overlay, args, &mapping.domain)?;
     let rules = (names(&args.paths, &args.overlay), rules);
     let other = match args.compare.is_empty() && args.compare_overlay.is_empty() {
@@ -105,7 +105,7 @@ fn prepare(args: &ReplayArgs) -> Result<(Replay, Input), Failure> {
         print::on_stderr("reading the log from standard input");
     }
     let input = Input::open(&args.traffic)
-        .map_err(|error| Failure::File(format!("error: {}\n", escape(&error))))?;
+        .map_err(|error| fail(&format!("error: {}\n", escape(&error)), ExitCode::FAILURE))?;
     Ok((Replay::new(mapping, rules, other, args.max_keys), input))
 }
 
@@ -114,10 +114,10 @@ fn load(
     overlay: &[PathBuf],
     args: &ReplayArgs,
     domain: &str,
-) -> Result<RuleSet, Failure> {
+) -> Result<RuleSet, ExitCode> {
     let loaded = rule_files::load_default(paths, overlay, args.merge_domains);
     if !loaded.is_good() {
-        return Err(Failure::File(loaded.render_errors()));
+        return Err(fail(&loaded.render_errors(), ExitCode::FAILURE));
     }
     if loaded.rules.domain(domain).is_none() {
         let domains: BTreeSet<&str> = loaded.rules.rules().map(Rule::domain).collect();
@@ -128,7 +128,7 @@ fn load(
         let (name, domain) = (names(paths, overlay), escape(domain).into_owned());
         let message =
             format!("error: {name} has no rules for domain '{domain}': {}\n", escape(&help));
-        return Err(Failure::Usage(message));
+        return Err(fail(&message, ExitCode::from(USAGE)));
     }
     Ok(loaded.rules)
 }

@@ -21,7 +21,7 @@ use weir_common::metrics::{MergedFamilies, MetricFamily, MetricSink, MetricType,
 use weir_common::threads::Failures;
 use weir_controls::{ActiveRules, Controls};
 use weir_limiter::Limiter;
-use weir_telemetry::log::LogMetrics;
+use weir_telemetry::log::Queue;
 use weir_telemetry::metrics::{Metrics, ProcessMetrics};
 use weir_telemetry::otlp::OtlpCounts;
 
@@ -87,7 +87,8 @@ fn families(env: &[(&str, &str)]) -> Vec<MetricFamily> {
     loader.expect_overlay();
     metrics.add(Arc::new(loader));
     metrics.add(Arc::new(WatchMetrics::default()));
-    metrics.add(Arc::new(LogMetrics::default()));
+    let log = Queue::start(0, std::io::sink(), |_| {}, &Failures::default());
+    metrics.add(Arc::new(log.expect("a thread")));
     let mut checked = Checked { family: None, families: MergedFamilies::default() };
     metrics.collect(&mut checked);
     checked.families.families().collect()

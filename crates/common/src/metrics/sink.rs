@@ -58,7 +58,7 @@ pub enum SampleValue<'a> {
 
 /// A copy of a [`SampleValue`].
 #[derive(Debug)]
-pub(super) enum OwnedValue {
+pub enum OwnedValue {
     Counter(u64),
     FloatCounter(f64),
     Gauge(f64),

@@ -99,6 +99,28 @@ impl Pattern {
         let is_request = |column: &Column| column.content == Content::Request;
         Some(Source::Request(self.columns.iter().position(is_request)?, part))
     }
+
+    /// Where a value ends.
+    fn end(&self, column: &Column, rest: &[u8]) -> Option<usize> {
+        let after = column.after.as_bytes();
+        if column.content == Content::Path && after == b" " {
+            // A path may have spaces; the protocol mostly follows.
+            let is_end = |at: &usize| {
+                rest[at + 1..].starts_with(b"HTTP/") || rest[at + 1..].starts_with(b"-\"")
+            };
+            let end = memchr::memchr_iter(b' ', rest).find(is_end);
+            return end.or_else(|| memchr::memchr(b' ', rest));
+        }
+        if !self.escapes {
+            return match after {
+                [byte] => memchr::memchr(*byte, rest),
+                _ => memmem::find(rest, after),
+            };
+        }
+        let backslashes =
+            |at: usize| rest[..at].iter().rev().take_while(|byte| **byte == b'\\').count();
+        memmem::find_iter(rest, after).find(|at| backslashes(*at) % 2 == 0)
+    }
 }
 
 impl PatternReader {
@@ -188,30 +210,6 @@ impl PatternReader {
             true => Some(unescaped(value).into()),
             false => Some(value.into()),
         }
-    }
-}
-
-impl Pattern {
-    /// Where a value ends.
-    fn end(&self, column: &Column, rest: &[u8]) -> Option<usize> {
-        let after = column.after.as_bytes();
-        if column.content == Content::Path && after == b" " {
-            // A path may have spaces; the protocol mostly follows.
-            let is_end = |at: &usize| {
-                rest[at + 1..].starts_with(b"HTTP/") || rest[at + 1..].starts_with(b"-\"")
-            };
-            let end = memchr::memchr_iter(b' ', rest).find(is_end);
-            return end.or_else(|| memchr::memchr(b' ', rest));
-        }
-        if !self.escapes {
-            return match after {
-                [byte] => memchr::memchr(*byte, rest),
-                _ => memmem::find(rest, after),
-            };
-        }
-        let backslashes =
-            |at: usize| rest[..at].iter().rev().take_while(|byte| **byte == b'\\').count();
-        memmem::find_iter(rest, after).find(|at| backslashes(*at) % 2 == 0)
     }
 }
 

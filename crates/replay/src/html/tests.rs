@@ -12,6 +12,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::{MAX_CHARS, print, shown};
+use crate::distinct::NearlyDistinct;
 use crate::report::{Report, number};
 use browser::{Browser, View};
 
@@ -122,9 +123,10 @@ fn what_was_read_lists_what_is_odd() {
     for absent in ["Counters dropped", "No line was skipped", "nearly every request"] {
         assert!(!plain.contains(absent), "{absent}: {plain}");
     }
-    report.traffic.evicted = 1;
-    report.traffic.descriptors[0].missing = 878_112;
-    report.traffic.descriptors[1].nearly_distinct = Some((4_096, 4_000));
+    report.traffic.evicted_counters = 1;
+    report.traffic.descriptors[0].lines_without_it = 878_112;
+    report.traffic.descriptors[1].nearly_distinct =
+        Some(NearlyDistinct { requests: 4_096, keys: 4_000 });
     assert_has(
         &viewer.text(&report),
         &[
@@ -133,7 +135,7 @@ fn what_was_read_lists_what_is_odd() {
             "the first 4,096 lines, 4,000 keys: nearly every request has a counter of its own",
         ],
     );
-    report.traffic.descriptors[0].missing = 0;
+    report.traffic.descriptors[0].lines_without_it = 0;
     let traffic = &mut report.traffic;
     (traffic.invalid, traffic.without_descriptors, traffic.late) = (0, 0, 0);
     let clean = viewer.text(&report);

@@ -6,7 +6,7 @@ use std::fmt::{self, Debug, Write};
 use tracing::field::Field;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
-use tracing_subscriber::field::{MakeExt, RecordFields};
+use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer, debug_fn};
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, MakeWriter, layer};
@@ -28,32 +28,12 @@ where
     layer()
         .log_internal_errors(false)
         .event_format(style)
-        .fmt_fields(WithTrace { fields: fields.delimited(" "), style })
+        .fmt_fields(fields.delimited(" "))
         .with_writer(out)
 }
 
-/// Writes the fields of an event, and after them the ids of the recorded request that it belongs to.
-struct WithTrace<F> {
-    fields: F,
-    style: Style,
-}
-
-impl<'w, F> FormatFields<'w> for WithTrace<F>
-where
-    F: for<'a> FormatFields<'a>,
-{
-    fn format_fields<R: RecordFields>(&self, mut out: Writer<'w>, fields: R) -> fmt::Result {
-        self.fields.format_fields(out.by_ref(), fields)?;
-        for (name, id) in spans::current().iter().flat_map(TraceIds::fields) {
-            out.write_char(' ')?;
-            self.style.write_name(&mut out, name)?;
-            out.write_str(&id)?;
-        }
-        Ok(())
-    }
-}
-
-/// Writes the time and the level before the fields.
+/// Writes the time and the level before the fields, and after them the ids of the recorded request that the event
+/// belongs to.
 #[derive(Clone, Copy)]
 struct Style {
     has_colors: bool,
@@ -79,6 +59,11 @@ where
         SystemTime.format_time(&mut out)?;
         write!(out, "{reset} {color}{level:>5}{reset} ")?;
         context.format_fields(out.by_ref(), event)?;
+        for (name, id) in spans::current().iter().flat_map(TraceIds::fields) {
+            out.write_char(' ')?;
+            self.write_name(&mut out, name)?;
+            out.write_str(&id)?;
+        }
         writeln!(out)
     }
 }

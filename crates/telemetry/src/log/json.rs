@@ -6,14 +6,14 @@ use std::time::SystemTime;
 use jiff::Timestamp;
 use serde_json::Value;
 use tracing::field::{Field, Visit};
-use tracing::{Event, Level, Subscriber};
+use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::fmt::{FmtContext, MakeWriter, layer};
 use tracing_subscriber::registry::LookupSpan;
 
 use weir_common::escape::Escaping;
-use weir_common::spans;
+use weir_common::spans::{self, TraceIds};
 
 /// The names of the fields that each event has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,11 +48,13 @@ where
         let mut fields = Fields { names: self.0, list: Vec::new() };
         #[expect(clippy::disallowed_methods, reason = "log lines have the time of the system")]
         let now = Timestamp::try_from(SystemTime::now()).unwrap_or_default();
-        let level = *event.metadata().level();
+        let level = event.metadata().level();
         let (time, level) = match self.0 {
             Names::Own => (("timestamp", format!("{now:.6}")), level.to_string()),
             Names::Reference => {
-                (("@timestamp", format!("{now:.9}")), level_of_logrus(level).into())
+                // The levels of logrus.
+                let level = level.to_string().to_lowercase().replace("warn", "warning");
+                (("@timestamp", format!("{now:.9}")), level)
             }
         };
         for (name, text) in [time, ("level", level)] {
@@ -63,10 +65,9 @@ where
             fields.list.sort_by(|(a, _), (b, _)| a.cmp(b));
         }
         // The ids of the recorded request that the event belongs to come last.
-        let ids = spans::current().map(|ids| ids.fields());
-        fields
-            .list
-            .extend(ids.into_iter().flatten().map(|(name, id)| (name.to_owned(), id.into())));
+        for (name, id) in spans::current().iter().flat_map(TraceIds::fields) {
+            fields.list.push((name.to_owned(), id.into()));
+        }
         // JSON escapes no control characters outside ASCII. The only newline is the one that ends the line.
         let mut out = Escaping::new(out, "\n");
         let mut separator = '{';
@@ -75,16 +76,6 @@ where
             separator = ',';
         }
         out.write_str("}\n")
-    }
-}
-
-fn level_of_logrus(level: Level) -> &'static str {
-    match level {
-        Level::ERROR => "error",
-        Level::WARN => "warning",
-        Level::INFO => "info",
-        Level::DEBUG => "debug",
-        Level::TRACE => "trace",
     }
 }
 

@@ -57,16 +57,9 @@ impl FromStr for LogLevels {
 }
 
 fn level(name: &str) -> Result<LevelFilter, LevelsError> {
-    let levels = [
-        LevelFilter::OFF,
-        LevelFilter::ERROR,
-        LevelFilter::WARN,
-        LevelFilter::INFO,
-        LevelFilter::DEBUG,
-        LevelFilter::TRACE,
-    ];
-    let found = levels.into_iter().find(|level| level.to_string().eq_ignore_ascii_case(name));
-    found.ok_or(LevelsError)
+    let level: LevelFilter = name.parse().map_err(|_| LevelsError)?;
+    // A number is a level of tracing, and so is an empty text.
+    if level.to_string().eq_ignore_ascii_case(name) { Ok(level) } else { Err(LevelsError) }
 }
 
 /// Reads the name of a library, or of one of its modules, with `-` for `_` as packages have it.
@@ -144,10 +137,7 @@ impl<S> Filter<S> for ActiveLevels {
 
     fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
         let enabled = self.0.load().1.would_enable(metadata.target(), metadata.level());
-        match enabled && !metadata.is_span() {
-            true => Interest::always(),
-            false => Interest::never(),
-        }
+        if enabled && !metadata.is_span() { Interest::always() } else { Interest::never() }
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use tracing_subscriber::fmt::MakeWriter;
 
-use weir_common::metrics::Counter;
+use weir_common::metrics::{Counter, MetricSink, MetricSource};
 use weir_common::threads::Failures;
 
 /// The most bytes of a write: pipes write up to so many atomically, so the lines of several processes do not mix.
@@ -87,9 +87,15 @@ impl Queue {
             }
         }
     }
+}
 
-    pub fn dropped(&self) -> &Counter {
-        &self.0.dropped
+weir_common::metric_families! {
+    LOG_LINES_DROPPED: counter("log_lines_dropped", &[]) = "Log lines dropped because standard error was not read in time";
+}
+
+impl MetricSource for Queue {
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        sink.counter(LOG_LINES_DROPPED, self.0.dropped.get());
     }
 }
 
@@ -234,11 +240,11 @@ mod tests {
         for line in ["0123456789\n", "too long\n\n", "fits\n"] {
             stalled.queue.push(line.as_bytes());
         }
-        assert_eq!(stalled.queue.dropped().get(), 2, "one gap");
+        assert_eq!(stalled.queue.0.dropped.get(), 2, "one gap");
         assert_eq!(stalled.resume(), "first\n0123456789\ndropped 2\n");
         stalled.queue.push(b"after\n");
         assert!(stalled.resume().ends_with("dropped 2\nafter\n"));
-        assert_eq!(stalled.queue.dropped().get(), 2);
+        assert_eq!(stalled.queue.0.dropped.get(), 2);
     }
 
     #[test]

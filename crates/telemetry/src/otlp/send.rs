@@ -21,14 +21,13 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tonic::transport::{Channel, Endpoint};
 
-use super::options::{OtlpOptions, OtlpProtocol};
 use weir_client::http::{self as http_client, Body, Target};
 use weir_client::tls::ClientCertificates;
 use weir_common::error::SetupError;
-use weir_common::metric_families;
 use weir_common::metrics::{Counter, MetricSink, MetricSource};
 use weir_common::secret::SecretUrl;
 use weir_common::throttle::Throttle;
+use weir_common::{metric_families, named_enum};
 
 const MAX_RESPONSE_BYTES: usize = 64 << 10;
 
@@ -36,6 +35,35 @@ const MAX_RESPONSE_BYTES: usize = 64 << 10;
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Where spans are sent to.
+#[derive(Clone, Debug)]
+pub struct OtlpOptions {
+    pub resource: OtlpResource,
+    pub protocol: OtlpProtocol,
+    /// The URL, for HTTP with its path; gRPC adds that of its method.
+    pub url: SecretUrl,
+    pub headers: HeaderMap,
+    /// The certificates for a URL of https.
+    pub certificates: Arc<ClientCertificates>,
+}
+
+/// The attributes of this process, by their names. Without an instance, it is random.
+#[derive(Clone, Debug, Default)]
+pub struct OtlpResource {
+    /// Attributes that nothing sets: `OTEL_RESOURCE_ATTRIBUTES` wins over them.
+    pub defaults: Vec<(&'static str, String)>,
+    /// Attributes that settings name; they win over `OTEL_RESOURCE_ATTRIBUTES`.
+    pub set: Vec<(&'static str, String)>,
+}
+
+named_enum! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum OtlpProtocol, name {
+        Http = "http",
+        Grpc = "grpc",
+    }
+}
 
 /// Counts of what was sent.
 #[derive(Clone, Debug, Default)]

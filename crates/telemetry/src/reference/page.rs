@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::histogram::{quantile, scaled, with_bounds};
-use super::{ReferenceOptions, ReferenceSink, StatisticSink, StatisticValue};
+use super::{ReferenceOptions, ReferenceSink, StatisticSink};
 use crate::mapper::builtin::builtin;
 use crate::mapper::mapping::{Mapper, Observer, Series, StatisticType};
 use crate::name_cache::NameCache;
@@ -79,17 +79,17 @@ enum Value {
 }
 
 impl StatisticSink for PageBuilder<'_> {
-    fn statistic(&mut self, name: &str, value: StatisticValue<'_>) {
+    fn statistic(&mut self, name: &str, value: SampleValue<'_>) {
         let statistic_type = match value {
             // A series appears with its first event, as in the reference, but for those that each service has:
             // the rate of a counter that starts at 1 is 0.
-            StatisticValue::Counter(0) if !name.starts_with(SERVICE) || name.starts_with(RULES) => {
+            SampleValue::Counter(0) if !name.starts_with(SERVICE) || name.starts_with(RULES) => {
                 return;
             }
-            StatisticValue::Timer(histogram) if histogram.count() == 0 => return,
-            StatisticValue::Counter(_) => StatisticType::Counter,
-            StatisticValue::Gauge(_) => StatisticType::Gauge,
-            StatisticValue::Timer(_) => StatisticType::Timer,
+            SampleValue::Histogram(histogram) if histogram.count() == 0 => return,
+            SampleValue::Counter(_) => StatisticType::Counter,
+            SampleValue::FloatCounter(_) | SampleValue::Gauge(_) => StatisticType::Gauge,
+            SampleValue::Histogram(_) => StatisticType::Timer,
         };
         let mapper = self.mapper;
         let map = |name: &str| mapper.map(name, statistic_type).map(Arc::new);
@@ -100,17 +100,17 @@ impl StatisticSink for PageBuilder<'_> {
 }
 
 impl PageBuilder<'_> {
-    fn add(&mut self, series: &Series, value: StatisticValue<'_>) {
+    fn add(&mut self, series: &Series, value: SampleValue<'_>) {
         // Prometheus refuses a page that has a family twice.
         if OWN_PREFIXES.iter().any(|prefix| series.name.starts_with(prefix)) {
             return;
         }
         let (text_type, value) = match value {
-            StatisticValue::Counter(count) => {
-                ("counter", Value::Number(count as f64 * series.scale))
+            SampleValue::Counter(count) => ("counter", Value::Number(count as f64 * series.scale)),
+            SampleValue::FloatCounter(gauge) | SampleValue::Gauge(gauge) => {
+                ("gauge", Value::Number(gauge * series.scale))
             }
-            StatisticValue::Gauge(gauge) => ("gauge", Value::Number(gauge * series.scale)),
-            StatisticValue::Timer(histogram) => {
+            SampleValue::Histogram(histogram) => {
                 let text_type = match series.observer {
                     Observer::Histogram(_) => "histogram",
                     Observer::Summary(_) => "summary",

@@ -1,53 +1,27 @@
 //! Replaces the characters that the reference replaces in names.
 
+use std::sync::LazyLock;
+
+use regex::{Captures, Regex};
+
+/// An IPv4 address: four numbers of up to three digits.
+static ADDRESS: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"[0-9]{1,3}(\.[0-9]{1,3}){3}").ok());
+
 /// Replaces `:` and `|`, which separate the parts of a line, and the dots of IPv4 addresses, which
 /// would be levels, by underscores. Control characters too: a line feed would end the line.
 pub fn sanitize(name: &mut String) {
-    let needs = |c: char| matches!(c, ':' | '|') || c.is_control();
-    if !name.contains(needs) && !name.contains(|c: char| c.is_ascii_digit()) {
-        return;
+    let is_replaced = |c: char| matches!(c, ':' | '|') || c.is_ascii_control();
+    if name.contains(is_replaced) {
+        *name = name.replace(is_replaced, "_");
     }
-    let mut bytes = std::mem::take(name).into_bytes();
-    for byte in &mut bytes {
-        if matches!(byte, b':' | b'|') || byte.is_ascii_control() {
-            *byte = b'_';
-        }
+    // Most names have no digits.
+    if name.contains(|c: char| c.is_ascii_digit())
+        && let Some(address) = &*ADDRESS
+    {
+        let replaced = address.replace_all(name, |found: &Captures<'_>| found[0].replace('.', "_"));
+        *name = replaced.into_owned();
     }
-    let mut at = 0;
-    while at < bytes.len() {
-        match address_length(&bytes[at..]) {
-            Some(length) => {
-                for byte in &mut bytes[at..at + length] {
-                    if *byte == b'.' {
-                        *byte = b'_';
-                    }
-                }
-                at += length;
-            }
-            None => at += 1,
-        }
-    }
-    // Only ASCII bytes were replaced, by ASCII.
-    *name = String::from_utf8_lossy(&bytes).into_owned();
-}
-
-/// Returns the length of the IPv4 address that the text starts with: four numbers of up to three digits.
-fn address_length(text: &[u8]) -> Option<usize> {
-    let mut at = 0;
-    for part in 0..4 {
-        if part > 0 {
-            if text.get(at) != Some(&b'.') {
-                return None;
-            }
-            at += 1;
-        }
-        let digits = text[at..].iter().take(3).take_while(|byte| byte.is_ascii_digit()).count();
-        if digits == 0 {
-            return None;
-        }
-        at += digits;
-    }
-    Some(at)
 }
 
 #[cfg(test)]

@@ -4,6 +4,14 @@ use regex::Regex;
 
 use crate::mapper::cause;
 
+/// How names and tags are written.
+#[derive(Clone, Debug)]
+pub enum Dialect {
+    StatsD,
+    /// Tags are separate from names, and the first of these that matches a name replaces it.
+    DogStatsD(Vec<Mogrifier>),
+}
+
 /// Replaces the names that a pattern matches.
 #[derive(Clone, Debug)]
 pub struct Mogrifier {
@@ -85,9 +93,9 @@ pub struct Identity {
     pub tags: String,
 }
 
-/// Returns a statistic's name and tags in DogStatsD; without a list of mogrifiers, its name in StatsD.
-pub fn mogrify(name: &str, mogrifiers: &Option<Vec<Mogrifier>>) -> Identity {
-    let Some(mogrifiers) = mogrifiers else {
+/// Returns a statistic's name and tags; in StatsD, its name.
+pub fn mogrify(name: &str, dialect: &Dialect) -> Identity {
+    let Dialect::DogStatsD(mogrifiers) = dialect else {
         return Identity { name: name.to_owned(), tags: String::new() };
     };
     let mut parts = name.split(".__");
@@ -119,7 +127,7 @@ mod tests {
     }
 
     fn shown(name: &str, mogrifiers: &[Mogrifier]) -> String {
-        let Identity { name, tags } = mogrify(name, &Some(mogrifiers.to_vec()));
+        let Identity { name, tags } = mogrify(name, &Dialect::DogStatsD(mogrifiers.to_vec()));
         name + &tags
     }
 

@@ -4,52 +4,25 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::{Display, Write};
 use std::sync::Arc;
 
-use super::mogrifier::{Identity, Mogrifier, mogrify};
+use super::mogrifier::{Dialect, Identity, mogrify};
 use crate::name_cache::NameCache;
-use crate::reference::{StatisticSink, StatisticValue};
-use weir_common::metrics::HistogramSnapshot;
+use crate::reference::StatisticSink;
+use weir_common::metrics::{HistogramSnapshot, OwnedValue, SampleValue};
 
 const MILLISECONDS_PER_SECOND: f64 = 1_000.0;
 
 /// What starts tags in a name: of Librato, InfluxDB, Graphite and SignalFx.
 const TAG_CHARACTERS: [char; 5] = ['#', ',', ';', '[', ']'];
 
-/// How names and tags are written.
-#[derive(Clone, Debug)]
-pub enum Dialect {
-    StatsD,
-    /// Tags are separate from names, and the first of these that matches a name replaces it.
-    DogStatsD(Vec<Mogrifier>),
-}
-
 /// The values since the start, by name.
 #[derive(Debug, Default)]
-pub struct Totals(pub BTreeMap<String, Total>);
-
-#[derive(Debug, PartialEq)]
-pub enum Total {
-    Counter(u64),
-    Gauge(f64),
-    /// A timer, in seconds.
-    Timer(HistogramSnapshot),
-}
+pub struct Totals(BTreeMap<String, OwnedValue>);
 
 impl StatisticSink for Totals {
-    fn statistic(&mut self, name: &str, value: StatisticValue<'_>) {
-        let value = match value {
-            StatisticValue::Counter(count) => Total::Counter(count),
-            StatisticValue::Gauge(gauge) => Total::Gauge(gauge),
-            StatisticValue::Timer(histogram) => Total::Timer(histogram.clone()),
-        };
-        match (self.0.get_mut(name), value) {
-            (None, value) => drop(self.0.insert(name.to_owned(), value)),
-            (Some(Total::Counter(sum)), Total::Counter(more)) => *sum += more,
-            (Some(Total::Gauge(sum)), Total::Gauge(more)) => *sum += more,
-            (Some(Total::Timer(sum)), Total::Timer(more)) if sum.bounds == more.bounds => {
-                sum.add(&more);
-            }
-            // A name has one type.
-            (Some(_), _) => {}
+    fn statistic(&mut self, name: &str, value: SampleValue<'_>) {
+        match self.0.get_mut(name) {
+            Some(sum) => sum.add(value),
+            None => drop(self.0.insert(name.to_owned(), value.into())),
         }
     }
 }
@@ -83,8 +56,7 @@ enum Part {
 /// Composes reports, and remembers what was sent.
 #[derive(Debug)]
 pub struct StatsdReport {
-    /// The rules that turn names into names and tags; none for plain StatsD.
-    mogrifiers: Option<Vec<Mogrifier>>,
+    dialect: Dialect,
     replaces_tag_characters: bool,
     identities: NameCache<Arc<Identity>>,
     /// By name, the totals that were sent: one of a counter, or one of each bucket of a timer.
@@ -93,31 +65,29 @@ pub struct StatsdReport {
 
 impl StatsdReport {
     pub fn new(dialect: &Dialect, replaces_tag_characters: bool) -> StatsdReport {
-        let mogrifiers = match dialect {
-            Dialect::StatsD => None,
-            Dialect::DogStatsD(mogrifiers) => Some(mogrifiers.clone()),
-        };
         let (identities, sent) = (NameCache::default(), HashMap::new());
-        StatsdReport { mogrifiers, replaces_tag_characters, identities, sent }
+        StatsdReport { dialect: dialect.clone(), replaces_tag_characters, identities, sent }
     }
 
     pub fn compose(&mut self, totals: &Totals) -> StatsdBatch {
         let mut batch = StatsdBatch::default();
         for (name, total) in &totals.0 {
             match total {
-                Total::Gauge(gauge) => {
+                OwnedValue::FloatCounter(gauge) | OwnedValue::Gauge(gauge) => {
                     // A sign would change the gauge instead of setting it.
                     let value = gauge.max(0.0);
                     self.push(&mut batch, name, Part::Gauge, format_args!("{value}|g"));
                 }
-                Total::Counter(total) => {
+                OwnedValue::Counter(total) => {
                     let gained = self.gained(name, 0, *total);
                     if gained > 0 {
                         let part = Part::Count { index: 0, total: *total };
                         self.push(&mut batch, name, part, format_args!("{gained}|c"));
                     }
                 }
-                Total::Timer(histogram) => self.push_timer(&mut batch, name, histogram),
+                OwnedValue::Histogram(histogram) => {
+                    self.push_timer(&mut batch, name, histogram);
+                }
             }
         }
         // What is not there any more would start over.
@@ -160,9 +130,9 @@ impl StatsdReport {
 
     /// Adds a line. `value` is what follows the name: the value, its kind, and the sample rate, if there is one.
     fn push(&mut self, batch: &mut StatsdBatch, name: &str, part: Part, value: impl Display) {
-        let (mogrifiers, replaces) = (&self.mogrifiers, self.replaces_tag_characters);
+        let (dialect, replaces) = (&self.dialect, self.replaces_tag_characters);
         let identity = self.identities.get(name, |name| {
-            let mut identity = mogrify(name, mogrifiers);
+            let mut identity = mogrify(name, dialect);
             if replaces {
                 identity.name = identity.name.replace(TAG_CHARACTERS, "_");
             }
@@ -198,6 +168,7 @@ fn sample_rate(count: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::mogrifier::Mogrifier;
     use super::*;
 
     fn totals(hits: u64, counts: [u64; 3]) -> Totals {
@@ -208,10 +179,10 @@ mod tests {
             sum: 1.0,
             exemplars: Vec::new(),
         };
-        totals.statistic("hits", StatisticValue::Counter(hits));
-        totals.statistic("none", StatisticValue::Counter(0));
-        totals.statistic("open", StatisticValue::Gauge(2.0));
-        totals.statistic("time", StatisticValue::Timer(&histogram));
+        totals.statistic("hits", SampleValue::Counter(hits));
+        totals.statistic("none", SampleValue::Counter(0));
+        totals.statistic("open", SampleValue::Gauge(2.0));
+        totals.statistic("time", SampleValue::Histogram(&histogram));
         totals
     }
 
@@ -235,7 +206,7 @@ mod tests {
     fn characters_that_start_tags_are_replaced_on_request() {
         let mut totals = Totals::default();
         let name = "rule.path_/a[1],b#c;d";
-        totals.statistic(name, StatisticValue::Counter(3));
+        totals.statistic(name, SampleValue::Counter(3));
         let tag = Mogrifier::new("^rule", "$0s,a", &[("x".into(), "y".into())]).unwrap();
         let no_mogrifier = Dialect::DogStatsD(Vec::new());
         for (dialect, kept, replaced) in [
@@ -316,14 +287,14 @@ mod tests {
     #[test]
     fn equal_names_are_added() {
         let mut totals = totals(1, [1, 0, 0]);
-        totals.statistic("hits", StatisticValue::Counter(2));
+        totals.statistic("hits", SampleValue::Counter(2));
         let time = HistogramSnapshot {
             bounds: vec![0.000_1, 0.005],
             counts: vec![2, 0, 0],
             sum: 0.0,
             exemplars: Vec::new(),
         };
-        totals.statistic("time", StatisticValue::Timer(&time));
+        totals.statistic("time", SampleValue::Histogram(&time));
         let text = report().compose(&totals).text;
         assert_eq!(text, format!("hits:3|c\nopen:2|g\ntime:0.05|ms|@{}\n", 1.0 / 3.0));
     }
@@ -333,8 +304,8 @@ mod tests {
         let mogrifier = Mogrifier::new("^hi(.*)$", "hi.$1", &[("part".into(), "$1".into())]);
         let mut report = StatsdReport::new(&Dialect::DogStatsD(vec![mogrifier.unwrap()]), false);
         let mut totals = Totals::default();
-        totals.statistic("hits.__a=b.__c=d", StatisticValue::Counter(3));
-        totals.statistic("open", StatisticValue::Gauge(0.0));
+        totals.statistic("hits.__a=b.__c=d", SampleValue::Counter(3));
+        totals.statistic("open", SampleValue::Gauge(0.0));
         assert_eq!(report.compose(&totals).text, "hi.ts:3|c|#a:b,c:d,part:ts\nopen:0|g\n");
     }
 }

@@ -209,14 +209,16 @@ mod tests {
     use tokio::time::{self, Instant};
 
     use super::*;
-    use crate::reference::{StatisticSink, StatisticValue};
-    use crate::statsd::report::{Dialect, StatsdReport, Totals};
+    use crate::reference::StatisticSink;
+    use crate::statsd::Dialect;
+    use crate::statsd::report::{StatsdReport, Totals};
+    use weir_common::metrics::SampleValue;
 
     /// Returns a batch of counters that are this long each.
     fn batch(lines: usize, length: usize) -> StatsdBatch {
         let mut totals = Totals::default();
         for line in 0..lines {
-            totals.statistic(&format!("{line:0length$}"), StatisticValue::Counter(1));
+            totals.statistic(&format!("{line:0length$}"), SampleValue::Counter(1));
         }
         StatsdReport::new(&Dialect::StatsD, false).compose(&totals)
     }
@@ -271,7 +273,7 @@ mod tests {
         let (mut sender, _end) = sender(&address, StatsdProtocol::Udp);
         let mut totals = Totals::default();
         for name in ["a", &"b".repeat(70_000), "c"] {
-            totals.statistic(name, StatisticValue::Counter(1));
+            totals.statistic(name, SampleValue::Counter(1));
         }
         assert_eq!(
             sender.send(&StatsdReport::new(&Dialect::StatsD, false).compose(&totals)).await,

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use weir_api::headers::HeaderNames;
 use weir_limit::{Micros, ReservationResult};
-use weir_limiter::{BudgetStep, Override};
+use weir_limiter::{BudgetStep, LimiterOptions, Override};
 use weir_rules::Position;
 
 #[derive(Debug, Default)]
@@ -24,8 +24,7 @@ pub(super) struct ResponseOptions {
     pub names: HeaderNames,
     pub retry_after: bool,
     pub ratelimit_fields: bool,
-    pub shadow_mode: bool,
-    pub quota_mode: bool,
+    pub limiter: LimiterOptions,
 }
 
 impl Default for ResponseOptions {
@@ -40,8 +39,7 @@ impl Default for ResponseOptions {
             },
             retry_after: true,
             ratelimit_fields: true,
-            shadow_mode: false,
-            quota_mode: false,
+            limiter: LimiterOptions::default(),
         }
     }
 }

@@ -132,8 +132,8 @@ fn response(reader: &mut Reader<'_>, node: &Node<'_>, options: &mut ResponseOpti
             "headers" => &mut options.headers,
             "retry_after" => &mut options.retry_after,
             "ratelimit_fields" => &mut options.ratelimit_fields,
-            "shadow_mode" => &mut options.shadow_mode,
-            "quota_mode" => &mut options.quota_mode,
+            "shadow_mode" => &mut options.limiter.shadow_mode,
+            "quota_mode" => &mut options.limiter.quota_mode,
             _ => {
                 let name = match key {
                     "limit_header" => &mut options.names.limit,

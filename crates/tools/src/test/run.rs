@@ -136,12 +136,7 @@ impl<'r> Bench<'r> {
         let clock = Arc::new(ManualClock::new(test.start));
         let keys: usize = test.steps.iter().map(|step| step.descriptors.len()).sum();
         let store = RecordingStore::new(clock.clone(), keys.saturating_mul(4).max(MIN_KEYS));
-        let options = weir_limiter::LimiterOptions {
-            shadow_mode: response.shadow_mode,
-            quota_mode: response.quota_mode,
-            ..weir_limiter::LimiterOptions::default()
-        };
-        let limiter = Limiter::new(store, options);
+        let limiter = Limiter::new(store, response.limiter.clone());
         let headers = HeaderOptions {
             names: response.headers.then(|| response.names.clone()),
             retry_after: response.retry_after,

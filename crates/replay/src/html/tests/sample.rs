@@ -1,9 +1,11 @@
 //! Reports that the tests print: of a day in a shop, and the odd ones.
 
+use crate::distinct::NearlyDistinct;
 use crate::report::{
-    Comparison, Count, DescriptorReport, Difference, InvalidLine, Report, RuleReport, SideReport,
-    Traffic,
+    Comparison, Count, DescriptorReport, Difference, InvalidLine, KeyCount, Report, RequestSeries,
+    RuleCount, RuleReport, SideReport, Traffic, WorstMinute, share,
 };
+use crate::time::stamp;
 use weir_limit::{Micros, SECOND};
 use weir_rules::{Origin, Position};
 
@@ -27,19 +29,45 @@ impl Noise {
     }
 }
 
-fn origin(file: &str, line: u32) -> Origin {
-    Origin { file: file.into(), position: Position::in_text(line, 5) }
+fn origin(file: &str, line: u32) -> String {
+    Origin { file: file.into(), position: Position::in_text(line, 5) }.to_string()
 }
 
 /// Returns the count of a series of minutes, with keys of falling numbers.
 fn count(series: Vec<u64>, keys: u64, key: impl Fn(u64) -> String) -> Count {
     let requests: u64 = series.iter().sum();
     let worst = series.iter().enumerate().rev().max_by_key(|(_, n)| **n);
-    let worst_minute =
-        worst.filter(|(_, n)| **n > 0).map(|(minute, n)| (START + minute as Micros * MINUTE, *n));
-    let worst_keys =
-        (0..keys.min(20)).map(|i| (key(i), requests / (i * i + 3))).take_while(|(_, n)| *n > 0);
-    Count { requests, worst_minute, worst_keys: worst_keys.collect(), keys, is_cut: false, series }
+    let worst_minute = worst.filter(|(_, n)| **n > 0).map(|(minute, n)| WorstMinute {
+        start: stamp(START + minute as Micros * MINUTE),
+        requests: *n,
+    });
+    let worst_keys = (0..keys.min(20))
+        .map(|i| KeyCount { key: key(i), requests: requests / (i * i + 3) })
+        .take_while(|key| key.requests > 0);
+    let worst_keys = worst_keys.collect();
+    Count { requests, worst_minute, worst_keys, keys, series, ..none() }
+}
+
+/// Returns the count of nothing.
+fn none() -> Count {
+    Count { keys_are_complete: true, ..Count::default() }
+}
+
+/// Returns a report with all of its shares.
+fn with_shares(mut report: Report) -> Report {
+    let requests = report.traffic.requests;
+    let set = |count: &mut Count, all| count.share = share(count.requests, all);
+    let set_side = |side: &mut SideReport| {
+        set(&mut side.denied, requests);
+        side.rules.iter_mut().for_each(|rule| set(&mut rule.denied, rule.requests));
+    };
+    set_side(&mut report.rules);
+    if let Some(comparison) = &mut report.comparison {
+        set_side(&mut comparison.other);
+        set(&mut comparison.newly_denied.total, requests);
+        set(&mut comparison.no_longer_denied.total, requests);
+    }
+    report
 }
 
 fn rule(
@@ -70,16 +98,16 @@ fn side(name: &str, rules: Vec<RuleReport>, unused: usize) -> SideReport {
         }
         worst_keys.extend(rule.denied.worst_keys.iter().cloned());
     }
-    worst_keys.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+    worst_keys.sort_by_key(|key: &KeyCount| std::cmp::Reverse(key.requests));
     worst_keys.truncate(20);
     let keys = rules.iter().map(|rule| rule.denied.keys).sum();
     let denied = Count { worst_keys, ..count(series, keys, |_| String::new()) };
     SideReport {
-        name: name.to_owned(),
+        files: name.to_owned(),
         denied,
         rules,
-        unused,
-        unmatched: 0,
+        unused_rules: unused,
+        unmatched_descriptors: 0,
         unmatched_example: None,
     }
 }
@@ -132,43 +160,45 @@ pub(super) fn plain() -> Report {
     let series = morning(&mut noise, 100);
     let requests = series.iter().sum();
     let mut rules = shop("shop.yaml", 100);
-    rules.unmatched = 1_932;
+    rules.unmatched_descriptors = 1_932;
     rules.unmatched_example = Some("shop: remote_address=203.0.113.9,path=/healthz".into());
     let traffic = Traffic {
         name: "access.log.gz".into(),
         domain: "shop".into(),
         descriptors: vec![
             DescriptorReport {
-                text: "remote_address={x_forwarded_for}".into(),
-                missing: 4_310,
-                missing_field: Some("x_forwarded_for".into()),
+                descriptor: "remote_address={x_forwarded_for}".into(),
+                lines_without_it: 4_310,
+                first_missing_field: Some("x_forwarded_for".into()),
                 nearly_distinct: None,
             },
-            DescriptorReport { text: "path={path}".into(), ..DescriptorReport::default() },
+            DescriptorReport { descriptor: "path={path}".into(), ..DescriptorReport::default() },
         ],
         lines: requests + 40 + 310,
         requests,
         without_descriptors: 310,
         invalid: 40,
-        examples: vec![
+        invalid_lines: vec![
             InvalidLine { line: 17, error: NO_TIME.into() },
             InvalidLine { line: 2_203, error: NO_TIME.into() },
             InvalidLine { line: 48_211, error: "expected a JSON object, found 'Killed'".into() },
         ],
         late_after: None,
         late: 12,
-        span: Some((START + 7 * SECOND, START + 6 * HOUR - 2 * SECOND)),
-        evicted: 0,
+        first: Some(stamp(START + 7 * SECOND)),
+        last: Some(stamp(START + 6 * HOUR - 2 * SECOND)),
+        evicted_counters: 0,
         concurrency_rules: Vec::new(),
     };
-    Report { traffic, rules, comparison: None, plot_start: START, bucket: MINUTE, series }
+    let series = RequestSeries { start: stamp(START), bucket_seconds: 60, requests: series };
+    with_shares(Report { traffic, rules, comparison: None, series })
 }
 
 /// Returns the report of [`plain`], compared with stricter limits.
 pub(super) fn compared() -> Report {
     let report = plain();
     let mut other = shop("strict.yaml", 112);
-    other.unmatched = report.rules.unmatched;
+    other.unmatched_descriptors = report.rules.unmatched_descriptors;
     other.unmatched_example = report.rules.unmatched_example.clone();
     other.denied.keys += 402;
     let minutes = |side: &SideReport| side.denied.series.clone();
@@ -178,10 +208,10 @@ pub(super) fn compared() -> Report {
     let address = |i: u64| format!("shop_remote_address_203.0.113.{}", i * 7 + 1);
     let difference = |series: Vec<u64>, keys| {
         let total = count(series, keys, address);
-        let rules = vec![
-            ("shop.remote_address".to_owned(), total.requests * 4 / 5),
-            ("shop.path".to_owned(), total.requests / 5),
-        ];
+        let rules =
+            [("shop.remote_address", total.requests * 4 / 5), ("shop.path", total.requests / 5)];
+        let rules = rules.map(|(name, requests)| RuleCount { name: name.to_owned(), requests });
+        let rules = rules.into();
         Difference { total, rules }
     };
     let comparison = Comparison {
@@ -189,7 +219,7 @@ pub(super) fn compared() -> Report {
         newly_denied: difference(newly, 402),
         no_longer_denied: difference(freed, 8),
     };
-    Report { comparison: Some(comparison), ..report }
+    with_shares(Report { comparison: Some(comparison), ..report })
 }
 
 /// Returns the report of [`compared`] over 15 days, with the worst minute on the tenth.
@@ -197,8 +227,8 @@ pub(super) fn days() -> Report {
     let mut report = compared();
     let worst = START + 9 * DAY + 6 * HOUR + 13 * MINUTE;
     let stretch = |count: &mut Count| {
-        if let Some((at, _)) = &mut count.worst_minute {
-            *at = worst;
+        if let Some(minute) = &mut count.worst_minute {
+            minute.start = stamp(worst);
         }
     };
     let stretch_side = |side: &mut SideReport| {
@@ -211,8 +241,8 @@ pub(super) fn days() -> Report {
         stretch(&mut comparison.newly_denied.total);
         stretch(&mut comparison.no_longer_denied.total);
     }
-    report.bucket = HOUR;
-    report.traffic.span = Some((START + 7 * SECOND, START + MINUTES as u64 * HOUR - SECOND));
+    report.series.bucket_seconds = 3_600;
+    report.traffic.last = Some(stamp(START + MINUTES as u64 * HOUR - SECOND));
     report
 }
 
@@ -220,9 +250,9 @@ pub(super) fn days() -> Report {
 pub(super) fn calm() -> Report {
     let mut report = plain();
     for rule in &mut report.rules.rules {
-        rule.denied = Count::default();
+        rule.denied = none();
     }
-    report.rules.denied = Count::default();
+    report.rules.denied = none();
     report
 }
 
@@ -236,7 +266,8 @@ pub(super) fn empty() -> Report {
         ..Traffic::default()
     };
     let rules = side("shop.yaml", Vec::new(), 5);
-    Report { traffic, rules, comparison: None, plot_start: 0, bucket: 0, series: Vec::new() }
+    let series = RequestSeries { start: stamp(0), bucket_seconds: 0, requests: Vec::new() };
+    Report { traffic, rules, comparison: None, series }
 }
 
 /// Returns a report of one bucket.
@@ -249,8 +280,10 @@ pub(super) fn brief() -> Report {
     report.rules.denied = count(vec![1], 1, |_| "shop_remote_address_203.0.113.9".into());
     report.traffic.requests = 6;
     report.traffic.lines = 6;
-    report.traffic.span = Some((START, START + 400_000));
-    Report { series: vec![6], ..report }
+    report.traffic.first = Some(stamp(START));
+    report.traffic.last = Some(stamp(START + 400_000));
+    report.series.requests = vec![6];
+    with_shares(report)
 }
 
 /// Names and keys that a page must not believe.
@@ -273,22 +306,24 @@ pub(super) fn hostile() -> Report {
         if i % 8 == 1 { text.to_owned() + &"W".repeat(65_536) } else { text.to_owned() }
     };
     let spoil_count = |count: &mut Count| {
-        count.worst_keys = (0..25).map(|i| (text(i), 999_999_999_999 / (i as u64 + 1))).collect();
+        let key = |i| KeyCount { key: text(i), requests: 999_999_999_999 / (i as u64 + 1) };
+        count.worst_keys = (0..25).map(key).collect();
         count.requests = count.requests.max(1);
         count.keys = 999_999_999;
-        count.is_cut = true;
+        count.keys_are_complete = false;
     };
     let spoil = |side: &mut SideReport| {
-        side.name = text(1);
-        side.unmatched = u64::MAX;
+        side.files = text(1);
+        side.unmatched_descriptors = u64::MAX;
         side.unmatched_example = Some(text(3));
         let one = || RuleReport {
             name: String::new(),
-            origin: Origin { file: text(1).into(), position: Position::in_text(u32::MAX, 1) },
+            origin: Origin { file: text(1).into(), position: Position::in_text(u32::MAX, 1) }
+                .to_string(),
             limits: text(2),
             is_shadow: true,
             requests: 999_999_999_999,
-            denied: Count { series: vec![u64::MAX; MINUTES], ..Count::default() },
+            denied: Count { series: vec![u64::MAX; MINUTES], ..none() },
             series: (0..MINUTES as u64).collect(),
         };
         side.rules.resize_with(130, one);
@@ -299,25 +334,27 @@ pub(super) fn hostile() -> Report {
         spoil_count(&mut side.denied);
     };
     spoil(&mut report.rules);
-    report.series = (0..MINUTES as u64).map(|i| i % 70 * 100_000_000).collect();
+    report.series.requests = (0..MINUTES as u64).map(|i| i % 70 * 100_000_000).collect();
     if let Some(comparison) = &mut report.comparison {
         spoil(&mut comparison.other);
         for difference in [&mut comparison.newly_denied, &mut comparison.no_longer_denied] {
             spoil_count(&mut difference.total);
-            difference.rules = (0..200).map(|i| (text(i), 1_000 - i as u64)).collect();
+            let rule = |i| RuleCount { name: text(i), requests: 1_000 - i as u64 };
+            difference.rules = (0..200).map(rule).collect();
         }
     }
     let traffic = &mut report.traffic;
     (traffic.name, traffic.domain) = (text(0), text(1));
     let descriptor = |i| DescriptorReport {
-        text: text(i),
-        missing: u64::MAX,
-        missing_field: Some(text(i)),
-        nearly_distinct: Some((u64::MAX, u64::MAX)),
+        descriptor: text(i),
+        lines_without_it: u64::MAX,
+        first_missing_field: Some(text(i)),
+        nearly_distinct: Some(NearlyDistinct { requests: u64::MAX, keys: u64::MAX }),
     };
     traffic.descriptors = (0..140).map(descriptor).collect();
-    traffic.examples = (0..5).map(|i| InvalidLine { line: u64::MAX, error: text(i) }).collect();
+    traffic.invalid_lines =
+        (0..5).map(|i| InvalidLine { line: u64::MAX, error: text(i) }).collect();
     traffic.invalid = u64::MAX;
-    traffic.evicted = u64::MAX;
-    report
+    traffic.evicted_counters = u64::MAX;
+    with_shares(report)
 }

@@ -74,7 +74,8 @@ impl<'n, 'a> EnvoyConfig<'n, 'a> {
         findings: &mut Findings,
         sent: &mut Vec<Sent>,
     ) -> bool {
-        let filters = self.filters(manager);
+        let filters: Vec<_> =
+            list(manager, "http_filters").iter().filter_map(|node| self.filter(node)).collect();
         for filter in &filters {
             self.clusters.check(filter.config, findings);
             check_denials(filter.config, findings);
@@ -89,13 +90,9 @@ impl<'n, 'a> EnvoyConfig<'n, 'a> {
             // Its routes come from elsewhere, and so may descriptors.
             return filters.is_empty();
         };
-        let mut routes = Routes::new(self, findings);
+        let mut routes = Routes::new(self, filters, findings);
         routes.read(manager, route_config, sent);
         routes.finish()
-    }
-
-    pub fn filters(&self, manager: &'n Node<'a>) -> Vec<Filter<'n, 'a>> {
-        list(manager, "http_filters").iter().filter_map(|node| self.filter(node)).collect()
     }
 
     pub fn typed_config(&self, node: &'n Node<'a>) -> Option<&'n Node<'a>> {

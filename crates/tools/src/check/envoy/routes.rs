@@ -60,10 +60,14 @@ struct Route<'n, 'a> {
 }
 
 impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
-    pub fn new(config: &'c EnvoyConfig<'n, 'a>, findings: &'c mut Findings) -> Routes<'c, 'n, 'a> {
+    pub fn new(
+        config: &'c EnvoyConfig<'n, 'a>,
+        filters: Vec<Filter<'n, 'a>>,
+        findings: &'c mut Findings,
+    ) -> Routes<'c, 'n, 'a> {
         Routes {
             config,
-            filters: Vec::new(),
+            filters,
             findings,
             asking: BTreeSet::new(),
             items: BTreeMap::new(),
@@ -86,8 +90,7 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
         let is_local = |filter: &Node<'_>| {
             get(filter, "typed_config").is_some_and(|config| has_type(config, LOCAL_FILTER_TYPE))
         };
-        self.has_local |= list(manager, "http_filters").iter().any(is_local);
-        self.filters = self.config.filters(manager);
+        self.has_local = list(manager, "http_filters").iter().any(is_local);
         self.is_complete &= get(route_config, "vhds").is_none();
         for host in list(route_config, "virtual_hosts") {
             self.is_complete &= get(host, "matcher").is_none();
