@@ -320,7 +320,7 @@ impl Controls {
     }
 
     /// Returns the number of changes that other replicas do not have.
-    fn unshared(&self) -> usize {
+    pub(crate) fn unshared(&self) -> usize {
         if self.options.is_shared { self.set.lock().unshared() } else { 0 }
     }
 }

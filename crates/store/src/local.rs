@@ -17,9 +17,9 @@ use futures_util::future::{FutureExt, join, join_all};
 use smallvec::SmallVec;
 use tokio::time::{Instant, timeout};
 
-pub use self::table::LocalOptions;
-pub use self::table::lease_charge::LeaseCharge;
-use self::table::{LocalTable, Sent, Unserved, Waits};
+use self::table::look_up::{Unserved, Waits};
+pub use self::table::{LeaseCharge, LocalOptions};
+use self::table::{LocalTable, Sent};
 use crate::charge::{Answer, Answers, Batch, Charge};
 use crate::error::StoreError;
 use crate::states::{StateKey, States};

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use crate::charge::{Answers, Batch};
-use crate::local::table::lease_charge::LeaseCharge;
+use crate::local::table::LeaseCharge;
 
 /// Keeps the state of keys and charges it, and keeps what the ids of a key have reserved.
 ///

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::charge::{Answers, Batch, Charge};
 use crate::error::StoreError;
-use crate::local::charge::LeaseCharge;
+use crate::local::table::LeaseCharge;
 use crate::states::{StateKey, States};
 use crate::store::Store;
 use weir_limit::{KeyState, Micros, Plan};

@@ -1,7 +1,7 @@
 //! What is known here of keys: the hits that are leased of them, and their denials.
 
-pub(crate) mod lease_charge;
 pub(super) mod leases;
+pub(super) mod look_up;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,17 +12,14 @@ use std::time::Duration;
 
 use hashbrown::DefaultHashBuilder;
 use parking_lot::Mutex;
-use smallvec::SmallVec;
-use tokio::sync::oneshot;
 
-use self::lease_charge::LeaseCharge;
 use super::denials::{DenialTimes, KnownDenials, WAYS};
-use super::hot_keys::{HotKeys, Recent};
-use super::lease::Lease;
+use super::hot_keys::HotKeys;
+use super::lease::{Lease, LeasedKey, StateCopy, StoreTime};
 use crate::charge::{Answer, Batch, Charge, plain_hits};
 use crate::memory::fingerprint::{Fingerprint, Fingerprints, Print};
 use weir_common::clock::Monotonic;
-use weir_limit::{Decision, Micros, Source};
+use weir_limit::{Decision, Micros, Op, Plan, Source, State, Undo};
 
 const SHARDS: usize = 64;
 
@@ -158,29 +155,6 @@ impl LocalTable {
         &self.shards[key.shard as usize % SHARDS]
     }
 
-    /// Looks up the charges of a batch; none if nothing can be known of them.
-    pub fn look_up<'t>(
-        self: &'t Arc<Self>,
-        batch: &Batch<'_>,
-        sent: Sent,
-        unserved: Unserved,
-    ) -> Option<LookUp<'t>> {
-        let repeats = !sent.whole && unserved != Unserved::Ends && self.any_denials(sent.at);
-        if !repeats && !batch.charges.iter().any(|charge| self.may_lease(charge)) {
-            return None;
-        }
-        Some(LookUp {
-            table: self,
-            sent: sent.at,
-            repeats,
-            serves: !sent.together,
-            unserved,
-            charged: SmallVec::new(),
-            waits: Waits::new(),
-            due: Vec::new(),
-        })
-    }
-
     /// Learns from the store's answer to a charge. Returns what asks for hits of its key, if that is hot.
     pub fn learn(
         self: &Arc<Self>,
@@ -269,86 +243,89 @@ impl fmt::Debug for LocalTable {
     }
 }
 
-/// Keys whose leases have charges in flight, and what completes once these have their answers.
-pub(super) type Waits = SmallVec<[(Fingerprint, oneshot::Receiver<()>); 1]>;
-
-/// What happens to a lease that does not serve a charge of its key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unserved {
-    /// The charge waits while others of the lease are in flight; otherwise the lease ends.
-    Waits,
-    Ends,
+/// A charge that asks for hits, or returns some. Made at most once, and answered once: if it is dropped without an
+/// answer, the store has not made it, or its outcome is unknown. No request waits for it. It goes one way:
+///
+/// 1. The table makes it under the lock of its shard, and counts it as in flight.
+/// 2. The store sends it.
+/// 3. Its outcome goes to the table once: by the answer or, if there is none, when it is dropped.
+/// 4. The caller that answered gets what the table makes then, and sends it over the same connection.
+#[derive(Debug)]
+pub struct LeaseCharge {
+    table: Arc<LocalTable>,
+    key: Fingerprint,
+    leased: Arc<LeasedKey>,
+    plan: Arc<Plan>,
+    op: Op,
+    /// When the charge was sent for the first time; 0 before.
+    sent: AtomicU64,
+    answered: AtomicBool,
 }
 
-pub(super) struct LookUp<'t> {
-    table: &'t Arc<LocalTable>,
-    sent: Micros,
-    repeats: bool,
-    serves: bool,
-    unserved: Unserved,
-    /// Keys that are not known to be denied: what is charged may change the answers to later charges of them.
-    charged: SmallVec<[Fingerprint; 4]>,
-    pub waits: Waits,
-    /// What leases have to charge first.
-    pub due: Vec<Arc<LeaseCharge>>,
-}
-
-impl LookUp<'_> {
-    /// Decides a charge by a denial or by the lease of its key; none if the store is to decide.
-    pub fn decide(&mut self, charge: &Charge<'_>) -> Option<Decision> {
-        let takes = || charge.op.takes().is_some_and(|hits| hits > 0);
-        let repeats = self.repeats && takes() && charge.plan.repeats_denials();
-        let may_lease = self.table.may_lease(charge);
-        if !repeats && !may_lease {
-            return None;
-        }
-        let key = self.table.fingerprints.of(charge);
-        let mut shard = self.table.shard(&key).lock();
-        if repeats && !self.charged.contains(&key) {
-            let denial = shard.denials.get(&key, charge, self.sent);
-            if denial.is_some() {
-                return denial;
-            }
-            self.charged.push(key);
-        }
-        let lease = if may_lease { shard.leases.get_mut(&key.print) } else { None };
-        lease.and_then(|lease| self.serve(&key, lease, charge))
-    }
-
-    /// Decides a charge by the lease of its key; if it cannot, makes way for the store.
-    fn serve(
-        &mut self,
+impl LeaseCharge {
+    /// Makes a charge, in flight from now until it is dropped.
+    fn new(
+        table: &Arc<LocalTable>,
         key: &Fingerprint,
         lease: &mut Lease,
-        charge: &Charge<'_>,
-    ) -> Option<Decision> {
-        let table = self.table;
-        // Read for each charge, and under the lock: a thread that waited for it may have slept.
-        let now = table.now();
-        let is_same_plan = Arc::ptr_eq(&lease.plan, charge.plan);
-        let hits = plain_hits(charge.op).filter(|_| self.serves && is_same_plan);
-        if let Some(hits) = hits
-            && let Some(decision) = lease.serve(hits, now)
-        {
-            if hits > 0 {
-                table.counts.served.fetch_add(hits, Ordering::Relaxed);
-                lease.recent.add(hits, now, table.length);
-                table.ask(key, lease, now, &mut self.due);
-            }
-            return Some(decision);
+        op: Op,
+        now: Micros,
+    ) -> Arc<LeaseCharge> {
+        table.in_flight.fetch_add(1, Ordering::Relaxed);
+        lease.flights.start(now);
+        let (table, leased, plan) = (table.clone(), lease.key.clone(), lease.plan.clone());
+        let (sent, answered) = Default::default();
+        Arc::new(LeaseCharge { table, key: *key, leased, plan, op, sent, answered })
+    }
+
+    /// Returns the plan of the key.
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
+    /// Returns the operation: it asks for hits, or returns some.
+    pub fn op(&self) -> Op {
+        self.op
+    }
+
+    /// Passes the charge, which borrows its key, to `then`.
+    pub fn with_charge<T>(&self, then: impl FnOnce(&Charge<'_>) -> T) -> T {
+        self.leased.charge(&self.plan, self.op, then)
+    }
+
+    /// Whether the charge asks for hits. It is sent behind others of its key, served as if nothing were leased.
+    pub fn asks(&self) -> bool {
+        matches!(self.op, Op::UpTo(_))
+    }
+
+    /// Notes that the charge is sent now. What it asks for is used only for a time from the first sending.
+    pub fn set_sent(&self) {
+        let now = self.table.now().max(1);
+        let _ = self.sent.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Takes the answer of the store: the state before the charge, and what undoes it, if it asked; `now` is the time
+    /// that the store charged at. Returns the charges that return what nobody will use.
+    pub fn answer(&self, state: State, undos: &[Undo], now: Micros) -> Vec<Arc<LeaseCharge>> {
+        self.answered.store(true, Ordering::Relaxed);
+        if let Op::Undo(undo) = self.op {
+            self.table.counts.returned.fetch_add(undo.hits.into(), Ordering::Relaxed);
         }
-        if self.unserved == Unserved::Waits
-            && let Some(answered) = lease.flights.wait(now, table.length)
-        {
-            self.waits.push((*key, answered));
-            return None;
+        let at = StoreTime { sent: self.sent.load(Ordering::Relaxed), now };
+        self.table.settle(self, StateCopy { state, at }, undos)
+    }
+}
+
+impl Drop for LeaseCharge {
+    fn drop(&mut self) {
+        self.table.in_flight.fetch_sub(1, Ordering::Relaxed);
+        if *self.answered.get_mut() {
+            return;
         }
-        let returned = lease.end();
-        table.return_hits(key, lease, returned, now, &mut self.due);
-        if !is_same_plan {
-            (lease.plan, lease.recent) = (charge.plan.clone(), Recent::default());
+        if let Op::Undo(undo) = self.op {
+            self.table.counts.lost.fetch_add(undo.hits.into(), Ordering::Relaxed);
         }
-        None
+        self.table.settle(self, StateCopy::default(), &[]);
     }
 }
 

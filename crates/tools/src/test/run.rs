@@ -135,7 +135,7 @@ impl<'r> Bench<'r> {
     fn new(test: &Test, rules: &'r RuleSet, response: &ResponseOptions) -> Bench<'r> {
         let clock = Arc::new(ManualClock::new(test.start));
         let keys: usize = test.steps.iter().map(|step| step.descriptors.len()).sum();
-        let store = RecordingStore::new(clock.clone(), keys.saturating_mul(4).max(MIN_KEYS));
+        let store = RecordingStore::new(clock.clone(), keys.saturating_mul(4).max(MIN_KEYS), true);
         let limiter = Limiter::new(store, response.limiter.clone());
         let headers = HeaderOptions {
             names: response.headers.then(|| response.names.clone()),

@@ -4,8 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::lease_charge::LeaseCharge;
-use super::{LocalTable, Shard};
+use super::{LeaseCharge, LocalTable, Shard};
 use crate::charge::Charge;
 use crate::local::hot_keys::{HOT, Recent};
 use crate::local::lease::{Lease, LeasedKey, StateCopy};
