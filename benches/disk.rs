@@ -65,15 +65,15 @@ fn latencies(store: &impl Store) -> Vec<u64> {
 }
 
 fn print_latencies(name: &str, latencies: &[u64]) {
-    let at = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize];
+    let percentile = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize];
     let charges = latencies.len();
     println!(
         "{name}: {charges} charges, p50 {} ns, p99 {} ns, p99.9 {} ns, p99.99 {} ns, max {} us",
-        at(0.5),
-        at(0.99),
-        at(0.999),
-        at(0.9999),
-        at(1.0) / 1000
+        percentile(0.5),
+        percentile(0.99),
+        percentile(0.999),
+        percentile(0.9999),
+        percentile(1.0) / 1000
     );
 }
 

@@ -183,7 +183,10 @@ fn service(case: usize) -> Service {
     RateLimit::new(
         limiter,
         rules,
-        ResponseOptions { budget: Some(Duration::from_secs(1)), ..ResponseOptions::default() },
+        ResponseOptions {
+            store_timeout: Some(Duration::from_secs(1)),
+            ..ResponseOptions::default()
+        },
     )
 }
 

@@ -27,7 +27,7 @@ descriptors:
 const PER_SECOND: NonZeroU32 = NonZeroU32::new(1_000_000).unwrap();
 
 /// How long the store may take.
-const BUDGET: Duration = Duration::from_millis(100);
+const STORE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Decides about a user; returns whether the hit passes.
 type Decide<'a> = &'a dyn Fn(&String) -> bool;
@@ -45,7 +45,7 @@ fn decide(limiter: &Memory, rules: &RuleSet, user: &str) -> bool {
     let descriptors = &[Descriptor { entries: &[("user", user)], ..Descriptor::default() }];
     let request = Request { domain: "bench", descriptors, ..Request::default() };
     let mut holds = Holds::default();
-    let decided = limiter.decide(Some(rules), &request, BUDGET, &mut holds).now_or_never();
+    let decided = limiter.decide(Some(rules), &request, STORE_TIMEOUT, &mut holds).now_or_never();
     let Some(Ok(decision)) = decided else { panic!("memory answers at once") };
     !decision.over_limit
 }

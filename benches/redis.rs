@@ -49,11 +49,11 @@ fn measure(pids: &[u32], decisions: impl FnOnce() -> u64) -> Cost {
 }
 
 fn median(mut costs: Vec<Cost>) -> Cost {
-    let mut of = |pick: fn(&Cost) -> f64| {
+    let mut median_of = |pick: fn(&Cost) -> f64| {
         costs.sort_by(|a, b| pick(a).total_cmp(&pick(b)));
         pick(&costs[costs.len() / 2])
     };
-    Cost { redis: of(|cost| cost.redis), own: of(|cost| cost.own) }
+    Cost { redis: median_of(|cost| cost.redis), own: median_of(|cost| cost.own) }
 }
 
 /// Sends the reference's commands, `depth` pairs at once on one connection. Returns the number of pairs.
@@ -175,8 +175,8 @@ async fn decide(
 
 /// Returns the number of charges and of round trips so far.
 fn totals(store: &RedisStore) -> (f64, f64) {
-    let of = |count: &AtomicU64| count.load(Ordering::Relaxed) as f64;
-    (of(&store.counts().charges), of(&store.counts().trips))
+    let load = |count: &AtomicU64| count.load(Ordering::Relaxed) as f64;
+    (load(&store.counts().charges), load(&store.counts().trips))
 }
 
 /// Returns the charges per round trip since `before`.

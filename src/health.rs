@@ -11,7 +11,7 @@ use weir_common::throttle::Throttle;
 
 /// What readiness depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct State {
+struct HealthState {
     rules: bool,
     /// Whether the first rules were loaded, or rejected.
     tried: bool,
@@ -45,7 +45,7 @@ named_enum! {
 /// The health of the service. Starts not serving.
 #[derive(Debug)]
 pub struct Health {
-    state: watch::Sender<State>,
+    state: watch::Sender<HealthState>,
     required: Required,
     serving_log: Throttle,
     not_serving_log: Throttle,
@@ -72,7 +72,10 @@ const LOG_INTERVAL: Duration = Duration::from_secs(1);
 impl Health {
     pub fn new(required: Required) -> Health {
         Health {
-            state: watch::Sender::new(State { opening: required.listeners, ..State::default() }),
+            state: watch::Sender::new(HealthState {
+                opening: required.listeners,
+                ..HealthState::default()
+            }),
             required,
             serving_log: Throttle::new(LOG_INTERVAL),
             not_serving_log: Throttle::new(LOG_INTERVAL),
@@ -149,7 +152,7 @@ impl Health {
             .filter(move |serving| last.replace(*serving) != Some(*serving))
     }
 
-    fn update(&self, change: impl FnOnce(&mut State)) {
+    fn update(&self, change: impl FnOnce(&mut HealthState)) {
         let mut log = None;
         self.state.send_if_modified(|state| {
             let before = *state;
@@ -180,7 +183,7 @@ impl Health {
     }
 }
 
-fn reasons(state: State, required: Required) -> Vec<NotServing> {
+fn reasons(state: HealthState, required: Required) -> Vec<NotServing> {
     // They are loaded or rejected just before it listens.
     let no_rules = required.rules && !state.rules || state.opening > 0;
     let reasons = [

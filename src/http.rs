@@ -1,6 +1,6 @@
 //! HTTP: for clients `/json`, probes and `/metrics`; for operators the debug pages and `/v1`.
 
-mod budget;
+mod buffer_memory;
 pub mod clients;
 mod metrics;
 pub mod operators;

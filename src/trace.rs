@@ -19,7 +19,7 @@ use tracing::field::{Empty, display};
 use tracing::{Span, info_span};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-use self::context::Caller;
+use self::context::SentTrace;
 use weir_common::random::random;
 use weir_common::spans::{Entered, TARGET, TraceIds, enter};
 
@@ -130,7 +130,7 @@ fn start(
     ends: &Ends,
     span: impl FnOnce() -> Span,
 ) -> RequestTrace {
-    let caller = Caller::of(headers);
+    let caller = SentTrace::of(headers);
     if !caller.sampled.unwrap_or_else(|| random() < ratio) {
         return RequestTrace::default();
     }

@@ -40,7 +40,7 @@ impl Bench {
                 ratelimit_fields: more,
             },
             dynamic_metadata: more,
-            budget: None,
+            store_timeout: None,
             ..ResponseOptions::default()
         };
         let in_force = Rules::default();

@@ -78,7 +78,7 @@ pub fn run(args: ServeArgs, is_reference: bool) -> Result<(), ExitCode> {
         Ok(source) => {
             let announced = announced_level(is_reference);
             let settings = Arc::new(settings);
-            Parts { settings: &settings, source, log: &log, failures, otlp, announced }.serve()
+            AppParts { settings: &settings, source, log: &log, failures, otlp, announced }.serve()
         }
         Err(error) => Err(error.into()),
     };
@@ -181,7 +181,7 @@ fn raise_descriptor_limit() -> Option<u64> {
     }
 }
 
-struct Parts<'a> {
+struct AppParts<'a> {
     settings: &'a Arc<Settings>,
     source: RuleSource,
     log: &'a Log,
@@ -190,7 +190,7 @@ struct Parts<'a> {
     announced: Level,
 }
 
-impl Parts<'_> {
+impl AppParts<'_> {
     fn serve(self) -> anyhow::Result<()> {
         // For everything but gRPC requests, which have their own threads. Its blocking threads do slow work,
         // such as loading rules, at a lower priority than requests.
@@ -215,7 +215,7 @@ impl Parts<'_> {
 
     /// Builds the service and starts what follows rules and sends telemetry.
     async fn start(self) -> Result<App, SetupError> {
-        let Parts { settings, source, log, failures, otlp, .. } = self;
+        let AppParts { settings, source, log, failures, otlp, .. } = self;
         let descriptors = raise_descriptor_limit();
         // The thread stays for the first work, such as loading rules.
         let thread = run_blocking(|| ()).await.context("cannot start a thread for slow work");

@@ -1,6 +1,6 @@
 //! What clients use: `/json` and `/v1/budget`, the API's messages in Protobuf's JSON form, beside probes and `/metrics`.
 //!
-//! Bodies are received on the listener's thread, within a budget. Decisions are made on a thread of
+//! Bodies are received on the listener's thread, within the memory for them. Decisions are made on a thread of
 //! their own, and large bodies are parsed on a third, so that no body delays health or a decision.
 
 mod failure;
@@ -29,7 +29,7 @@ use self::method::Method;
 use super::metrics::{self, MetricsPages};
 use super::probes::{HEALTHCHECK, healthcheck, probes};
 use crate::health::Health;
-use crate::http::budget::{self, BufferBudget, BufferPermit, FREE_BYTES};
+use crate::http::buffer_memory::{self, BufferMemory, BufferPermit, FREE_BYTES};
 use crate::http::operators::Access;
 use crate::http::{Limits, Peer};
 use crate::net::ConnectionHandle;
@@ -66,7 +66,7 @@ pub struct JsonOptions {
 pub struct Json {
     options: JsonOptions,
     jobs: mpsc::UnboundedSender<Job>,
-    budget: BufferBudget,
+    memory: BufferMemory,
     pub stats: Arc<JsonStats>,
 }
 
@@ -90,7 +90,7 @@ pub fn router(json: Json, health: Arc<Health>, metrics: Option<Arc<MetricsPages>
 /// A body to be decided. A connection has at most one in progress.
 #[derive(Debug)]
 struct Job {
-    caller: Caller,
+    caller: RequestHead,
     body: Vec<u8>,
     permit: BufferPermit,
     reply: oneshot::Sender<(Response, HoldGuard)>,
@@ -98,7 +98,7 @@ struct Job {
 
 /// What is known of a request before its body.
 #[derive(Debug)]
-struct Caller {
+struct RequestHead {
     method: Method,
     /// Whether the caller has the token with which it may settle and cancel.
     may_settle: bool,
@@ -130,8 +130,8 @@ impl Json {
         })?;
         // One body has room, whatever the setting.
         let Limits { max_body, max_buffered, .. } = options.limits;
-        let budget = BufferBudget::new(max_buffered.max(2 * max_body));
-        Ok(Json { options, jobs, budget, stats: Arc::default() })
+        let memory = BufferMemory::new(max_buffered.max(2 * max_body));
+        Ok(Json { options, jobs, memory, stats: Arc::default() })
     }
 }
 
@@ -150,7 +150,7 @@ async fn answer(State((json, method)): State<(Arc<Json>, Method)>, request: Requ
         Method::ShouldRateLimit => (false, json.options.errors),
         _ => (json.options.access.has_write_token(&head.headers), JsonErrors::Detailed),
     };
-    let caller = Caller { method, may_settle, errors, trace, client: ends.client };
+    let caller = RequestHead { method, may_settle, errors, trace, client: ends.client };
     let response = receive(&json, head.extensions.get(), caller, body).await;
     json.stats.record(method, started.elapsed(), ids);
     response
@@ -160,13 +160,13 @@ async fn answer(State((json, method)): State<(Arc<Json>, Method)>, request: Requ
 async fn receive(
     json: &Json,
     connection: Option<&Arc<ConnectionHandle>>,
-    mut caller: Caller,
+    mut caller: RequestHead,
     body: Body,
 ) -> Response {
     let errors = caller.errors;
     let Limits { max_body, timeout, .. } = json.options.limits;
-    let mut permit = json.budget.permit();
-    let body = match budget::read(body, max_body, timeout, &mut permit).await {
+    let mut permit = json.memory.permit();
+    let body = match buffer_memory::read(body, max_body, timeout, &mut permit).await {
         Ok(body) => body,
         Err(status) => {
             caller.trace.end_http(status.as_u16());
@@ -198,7 +198,7 @@ impl<S: Store> JsonWorker<S> {
         let (message, reply) = if body.len() <= FREE_BYTES {
             (json::decode_message(name, &body), reply)
         } else {
-            // One body at a time; the budget bounds how many wait. Their clients may be gone.
+            // One body at a time; their memory bounds how many wait. Their clients may be gone.
             let parse = move || match reply.is_closed() {
                 true => (Err("the client disconnected".to_owned()), reply),
                 false => (json::decode_message(name, &body), reply),
@@ -233,7 +233,7 @@ impl<S: Store> JsonWorker<S> {
 
     async fn decide(
         &self,
-        caller: &Caller,
+        caller: &RequestHead,
         message: &[u8],
         permit: BufferPermit,
         holds: &mut Holds,
@@ -261,14 +261,14 @@ impl<S: Store> JsonWorker<S> {
             }
             Failure::Internal
         })?;
-        let body = budget::response(body, permit);
+        let body = buffer_memory::response(body, permit);
         let body = body.ok_or(Failure::Body(StatusCode::SERVICE_UNAVAILABLE))?;
         Ok((status, [(CONTENT_TYPE, "application/json")], body).into_response())
     }
 
     async fn should_rate_limit(
         &self,
-        caller: &Caller,
+        caller: &RequestHead,
         message: &[u8],
     ) -> Result<(StatusCode, Result<Vec<u8>, String>), Failure> {
         let (mut texts, mut view) = (Vec::new(), RequestView::default());
@@ -286,12 +286,12 @@ impl<S: Store> JsonWorker<S> {
 
     async fn budget<R: BudgetRequest>(
         &self,
-        caller: &Caller,
+        caller: &RequestHead,
         message: &[u8],
         holds: &mut Holds,
     ) -> Result<R::Response, Failure> {
         let request = R::decode(message).map_err(|error| Failure::Invalid(error.to_string()))?;
-        let Caller { may_settle, ref trace, .. } = *caller;
+        let RequestHead { may_settle, ref trace, .. } = *caller;
         let call = BudgetCall { timeout: None, may_settle, span: trace.span().cloned() };
         self.rate_limit.budget(&request, &call, holds).await.map_err(Failure::Request)
     }

@@ -1,7 +1,7 @@
 //! The memory for partly received requests and unread responses.
 //!
 //! The first bytes of a connection are free, so that a client with small requests is served
-//! whatever other clients hold. What a connection holds beyond that counts against a budget that all
+//! whatever other clients hold. What a connection holds beyond that counts against a limit that all
 //! connections share. One connection gets at most an eighth of it.
 
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use parking_lot::Mutex;
 
 use weir_common::throttle::Throttle;
 
-/// One connection may hold the budget divided by this.
+/// One connection may hold the memory of all clients divided by this.
 const CONNECTION_DIVISOR: usize = 8;
 
 #[derive(Debug)]
 pub struct ClientMemory {
     max_bytes: usize,
-    /// Bytes per connection that do not count against the budget.
+    /// Bytes per connection that do not count against the limit.
     free_bytes: usize,
     held_bytes: AtomicUsize,
     log: Throttle,
@@ -55,27 +55,27 @@ impl ClientMemory {
     }
 }
 
-/// The part of the budget that one connection uses.
+/// The part of the memory that one connection uses.
 #[derive(Debug)]
 pub struct ConnectionMemory {
-    budget: Arc<ClientMemory>,
+    clients: Arc<ClientMemory>,
     free_bytes: usize,
     held_bytes: Mutex<usize>,
 }
 
 impl ConnectionMemory {
-    pub fn new(budget: &Arc<ClientMemory>) -> Arc<ConnectionMemory> {
-        ConnectionMemory::with_free(budget, budget.free_bytes)
+    pub fn new(clients: &Arc<ClientMemory>) -> Arc<ConnectionMemory> {
+        ConnectionMemory::with_free(clients, clients.free_bytes)
     }
 
     /// Returns a part in which nothing is free.
-    pub fn without_free(budget: &Arc<ClientMemory>) -> Arc<ConnectionMemory> {
-        ConnectionMemory::with_free(budget, 0)
+    pub fn without_free(clients: &Arc<ClientMemory>) -> Arc<ConnectionMemory> {
+        ConnectionMemory::with_free(clients, 0)
     }
 
-    fn with_free(budget: &Arc<ClientMemory>, free_bytes: usize) -> Arc<ConnectionMemory> {
-        let (budget, held_bytes) = (budget.clone(), Mutex::new(0));
-        Arc::new(ConnectionMemory { budget, free_bytes, held_bytes })
+    fn with_free(clients: &Arc<ClientMemory>, free_bytes: usize) -> Arc<ConnectionMemory> {
+        let (clients, held_bytes) = (clients.clone(), Mutex::new(0));
+        Arc::new(ConnectionMemory { clients, free_bytes, held_bytes })
     }
 
     /// Returns how much of what the connection holds counts.
@@ -91,9 +91,9 @@ impl ConnectionMemory {
         let mut held = self.held_bytes.lock();
         let after = held.saturating_add(bytes);
         let more = self.counted(after) - self.counted(*held);
-        let most = self.budget.max_bytes / CONNECTION_DIVISOR;
+        let most = self.clients.max_bytes / CONNECTION_DIVISOR;
         let fits = self.counted(after) <= most || more == 0;
-        if !fits || !self.budget.try_acquire(more) {
+        if !fits || !self.clients.try_acquire(more) {
             return false;
         }
         *held = after;
@@ -104,7 +104,7 @@ impl ConnectionMemory {
         let mut held = self.held_bytes.lock();
         let less = self.counted(*held) - self.counted(*held - bytes);
         *held -= bytes;
-        self.budget.release(less);
+        self.clients.release(less);
     }
 }
 
@@ -117,12 +117,12 @@ pub struct HeldMemory {
 
 impl HeldMemory {
     /// Sets what is held to `bytes`. Returns false, logs a refusal, and changes nothing, if that
-    /// exceeds the budget.
+    /// exceeds the limit.
     pub fn resize(&mut self, bytes: usize) -> bool {
         if let Some(more) = bytes.checked_sub(self.bytes) {
             let is_held = self.try_grow(more);
             if !is_held {
-                self.connection.budget.log_refusal();
+                self.connection.clients.log_refusal();
             }
             return is_held;
         }
@@ -131,7 +131,7 @@ impl HeldMemory {
         true
     }
 
-    /// Holds more. Returns false, and changes nothing, if that exceeds the budget.
+    /// Holds more. Returns false, and changes nothing, if that exceeds the limit.
     pub fn try_grow(&mut self, more: usize) -> bool {
         let is_held = self.connection.try_acquire(more);
         if is_held {
@@ -156,36 +156,36 @@ mod tests {
     const PART: usize = MAX / CONNECTION_DIVISOR;
     const FREE_BYTES: usize = 128 << 10;
 
-    fn budget(max_bytes: usize) -> Arc<ClientMemory> {
+    fn clients(max_bytes: usize) -> Arc<ClientMemory> {
         ClientMemory::new(max_bytes, FREE_BYTES)
     }
 
     #[test]
-    fn a_connection_gets_an_eighth_of_the_budget_and_returns_it() {
-        let budget = budget(MAX);
-        let account = ConnectionMemory::new(&budget);
+    fn a_connection_gets_an_eighth_of_the_memory_and_returns_it() {
+        let clients = clients(MAX);
+        let account = ConnectionMemory::new(&clients);
         let (mut one, mut two) = (account.reservation(), account.reservation());
-        assert!(one.resize(FREE_BYTES) && budget.held_bytes.load(Ordering::Relaxed) == 0);
+        assert!(one.resize(FREE_BYTES) && clients.held_bytes.load(Ordering::Relaxed) == 0);
         assert!(one.resize(FREE_BYTES + PART - 1));
         assert!(two.resize(1) && !two.resize(2), "its part is used up");
-        assert_eq!(budget.held_bytes.load(Ordering::Relaxed), PART);
+        assert_eq!(clients.held_bytes.load(Ordering::Relaxed), PART);
         drop(one);
         assert!(two.resize(FREE_BYTES + PART));
         drop(two);
-        assert_eq!(budget.held_bytes.load(Ordering::Relaxed), 0);
+        assert_eq!(clients.held_bytes.load(Ordering::Relaxed), 0);
     }
 
     #[test]
     fn the_free_bytes_do_not_depend_on_other_connections() {
-        let budget = budget(MAX);
+        let clients = clients(MAX);
         let reservations: Vec<HeldMemory> = (0..CONNECTION_DIVISOR)
             .map(|_| {
-                let mut reservation = ConnectionMemory::new(&budget).reservation();
+                let mut reservation = ConnectionMemory::new(&clients).reservation();
                 assert!(reservation.resize(FREE_BYTES + PART));
                 reservation
             })
             .collect();
-        let mut late = ConnectionMemory::new(&budget).reservation();
+        let mut late = ConnectionMemory::new(&clients).reservation();
         assert!(!late.resize(FREE_BYTES + 1));
         assert!(late.resize(FREE_BYTES));
         drop(reservations);
@@ -194,21 +194,21 @@ mod tests {
 
     #[test]
     fn nothing_is_free_where_all_counts() {
-        let budget = budget(MAX);
-        let mut waiting = ConnectionMemory::without_free(&budget).reservation();
+        let clients = clients(MAX);
+        let mut waiting = ConnectionMemory::without_free(&clients).reservation();
         assert!(waiting.try_grow(PART - 1) && waiting.try_grow(1) && !waiting.try_grow(1));
-        assert_eq!(budget.held_bytes.load(Ordering::Relaxed), PART);
+        assert_eq!(clients.held_bytes.load(Ordering::Relaxed), PART);
         assert!(waiting.resize(0) && !waiting.resize(PART + 1));
-        assert_eq!(budget.held_bytes.load(Ordering::Relaxed), 0);
+        assert_eq!(clients.held_bytes.load(Ordering::Relaxed), 0);
     }
 
     proptest! {
         #[test]
-        fn the_budget_is_the_sum_of_what_connections_hold_beyond_the_free_bytes(
+        fn the_memory_is_the_sum_of_what_connections_hold_beyond_the_free_bytes(
             steps in prop::collection::vec((0..6_usize, 0..3_usize, 0..3 * FREE_BYTES), 0..200),
         ) {
-            let budget = budget(2 * FREE_BYTES * CONNECTION_DIVISOR / 3);
-            let accounts: Vec<_> = (0..6).map(|_| ConnectionMemory::new(&budget)).collect();
+            let clients = clients(2 * FREE_BYTES * CONNECTION_DIVISOR / 3);
+            let accounts: Vec<_> = (0..6).map(|_| ConnectionMemory::new(&clients)).collect();
             let reservation = |account: &Arc<ConnectionMemory>| account.reservation();
             let mut reservations: Vec<[HeldMemory; 3]> =
                 accounts.iter().map(|a| [reservation(a), reservation(a), reservation(a)]).collect();
@@ -223,14 +223,14 @@ mod tests {
                     let held: usize = reservations.iter().map(|reservation| reservation.bytes).sum();
                     prop_assert_eq!(*account.held_bytes.lock(), held);
                     let counted = account.counted(held);
-                    prop_assert!(counted <= budget.max_bytes / CONNECTION_DIVISOR);
+                    prop_assert!(counted <= clients.max_bytes / CONNECTION_DIVISOR);
                     total += counted;
                 }
-                prop_assert_eq!(budget.held_bytes.load(Ordering::Relaxed), total);
-                prop_assert!(total <= budget.max_bytes);
+                prop_assert_eq!(clients.held_bytes.load(Ordering::Relaxed), total);
+                prop_assert!(total <= clients.max_bytes);
             }
             drop(reservations);
-            prop_assert_eq!(budget.held_bytes.load(Ordering::Relaxed), 0);
+            prop_assert_eq!(clients.held_bytes.load(Ordering::Relaxed), 0);
         }
     }
 }

@@ -104,14 +104,14 @@ pub struct Connections {
     evicting: AtomicUsize,
     /// Connections that never made a request.
     unproven: AtomicUsize,
-    state: Mutex<State>,
+    state: Mutex<ConnectionsState>,
     closed: Notify,
     counts: ConnectionCounts,
     eviction_log: Throttle,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ConnectionsState {
     next_id: u64,
     open: HashMap<u64, Arc<ConnectionEntry>>,
     /// The result of [`candidates`]: ranking all connections for every newcomer would cost more than serving it.

@@ -28,10 +28,10 @@ pub struct TokenFile {
     kind: SecretKind,
     path: PathBuf,
     reads: FileReads,
-    state: Mutex<State>,
+    state: Mutex<TokenState>,
 }
 
-struct State {
+struct TokenState {
     token: TokenHash,
     /// Why the file could not be used when it was read last.
     error: Option<SetupError>,
@@ -57,7 +57,7 @@ impl TokenFile {
         let reads = FileReads::new(MAX_TOKEN_BYTES);
         match read(kind, &path, &reads) {
             Ok(token) => {
-                let state = Mutex::new(State { token, error: None });
+                let state = Mutex::new(TokenState { token, error: None });
                 Ok(TokenFile { setting, kind, path, reads, state })
             }
             Err(error) => Err(error.map(|error| {

@@ -3,7 +3,7 @@
 //! A connection reads a few kilobytes at a time, answers the requests in them, writes the replies, and yields to other
 //! connections. Nothing more is read until the client has read the replies, so it can keep neither the thread nor much
 //! memory busy. The memory for a partly received request, for unread replies, and for requests that wait for the store
-//! counts against a budget of all connections. Replies are in the order of the requests. If the store does not answer at
+//! counts against a limit of all connections. Replies are in the order of the requests. If the store does not answer at
 //! once, the requests that were read together go to it together.
 
 use std::future::{poll_fn, ready};
@@ -97,7 +97,7 @@ impl<S: Store + States + 'static> Resp<S> {
         peer: Option<SocketAddr>,
         shutdown: watch::Receiver<bool>,
     ) {
-        let budget = ConnectionMemory::new(&self.budget);
+        let memory = ConnectionMemory::new(&self.client_memory);
         let mut connection = Connection {
             resp: self,
             stream,
@@ -105,9 +105,9 @@ impl<S: Store + States + 'static> Resp<S> {
             peer,
             session: Session::new(self.next_id(), self.password.as_ref()),
             replies: Replies::default(),
-            partial: budget.reservation(),
-            unread: budget.reservation(),
-            waiting: ConnectionMemory::without_free(&self.budget).reservation(),
+            partial: memory.reservation(),
+            unread: memory.reservation(),
+            waiting: ConnectionMemory::without_free(&self.client_memory).reservation(),
             turn: 0,
         };
         if connection.serve_requests(shutdown).await.is_err() {

@@ -47,7 +47,7 @@ pub struct Resp<S> {
     /// The password of the port; none if clients need none.
     pub(super) password: Option<TokenFile>,
     connections: AtomicU64,
-    pub(super) budget: Arc<ClientMemory>,
+    pub(super) client_memory: Arc<ClientMemory>,
     pub(super) plans: Plans,
     /// Whether the store decides as of a time that the client names.
     pub(super) accepts_at: bool,
@@ -63,7 +63,7 @@ impl<S> Resp<S> {
             limits,
             password,
             connections: AtomicU64::new(0),
-            budget: ClientMemory::new(limits.max_buffered, FREE_BYTES),
+            client_memory: ClientMemory::new(limits.max_buffered, FREE_BYTES),
             plans: Plans::new(),
             accepts_at: true,
             stats: Arc::default(),

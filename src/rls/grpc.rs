@@ -105,7 +105,7 @@ impl<S: Store> Grpc<S> {
         let turn = io.turn.clone();
         let shared = CallContext {
             grpc: self.clone(),
-            budget: ConnectionMemory::new(&self.budget),
+            memory: ConnectionMemory::new(&self.client_memory),
             outbound: io.outbound.clone(),
             timer: CallTimer::new(self.stats.clone()),
             ends,

@@ -73,7 +73,7 @@ struct WatchState {
     load_failures: Throttle,
     progress: Mutex<Progress>,
     watches: BoundedWork<Vec<PathBuf>, (Option<RecommendedWatcher>, String)>,
-    state: Mutex<State>,
+    state: Mutex<FileState>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl MetricSource for WatchMetrics {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct FileState {
     watcher: Option<RecommendedWatcher>,
     watch_errors: LoggedErrors,
     unsettled: LoggedErrors,
@@ -284,7 +284,7 @@ impl WatchState {
     }
 
     /// Loads files if they differ from those before, once each has a whole version.
-    fn load_files(&self, state: &mut State, read: Option<ReadFiles>, progress: &mut Progress) {
+    fn load_files(&self, state: &mut FileState, read: Option<ReadFiles>, progress: &mut Progress) {
         let was_waiting = std::mem::replace(&mut progress.is_waiting, true);
         let Some(ReadFiles { files, problems }) = read else { return };
         progress.is_incomplete = !problems.is_empty();
@@ -308,7 +308,7 @@ impl WatchState {
     }
 
     /// Reports files that keep changing, and those whose read blocks.
-    fn report_unsettled(&self, state: &mut State) {
+    fn report_unsettled(&self, state: &mut FileState) {
         let mut unsettled = self.files.as_ref().map(WatchedFiles::unsettled).unwrap_or_default();
         let reader = match self.kind {
             WatchKind::Overlay => "overlay",
@@ -336,7 +336,7 @@ impl WatchState {
 
     /// Renews all watches: links may lead to other directories now, and a watch is lost when its directory
     /// is replaced. The old watches stay until the new ones exist.
-    fn watch(&self, state: &mut State) {
+    fn watch(&self, state: &mut FileState) {
         state.lists = self.list_paths();
         let watches = self.watches.run(std::slice::from_ref(&state.lists), QUIET_TIME).pop();
         let Some(Worked { result, waiting }) = watches else { return };

@@ -189,7 +189,7 @@ impl Settings {
                 ratelimit_fields: *response.ratelimit_fields,
             },
             dynamic_metadata: *response.dynamic_metadata,
-            budget: *self.store.budget,
+            store_timeout: *self.store.budget,
             permissions: Permissions { protocol, allow_overrides, allow_negative_hits },
         }
     }

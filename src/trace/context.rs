@@ -10,7 +10,7 @@ const TRACEPARENT_BYTES: usize = 55;
 
 /// What the caller sent about its trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Caller<'a> {
+pub struct SentTrace<'a> {
     /// Whether the caller records the trace; none if it leaves the decision to weir.
     pub sampled: Option<bool>,
     /// The trace and the caller's span; none if the trace starts here.
@@ -27,8 +27,8 @@ struct Parent<'a> {
     is_w3c: bool,
 }
 
-impl<'a> Caller<'a> {
-    pub fn of(headers: &'a HeaderMap) -> Caller<'a> {
+impl<'a> SentTrace<'a> {
+    pub fn of(headers: &'a HeaderMap) -> SentTrace<'a> {
         let mut first = FirstValues::default();
         // One pass over all headers costs less than a look-up of each name.
         for (name, value) in headers {
@@ -75,7 +75,7 @@ struct FirstValues<'a> {
 }
 
 /// Reads `traceparent`. Later versions may have more fields at the end.
-fn traceparent(header: &[u8]) -> Option<Caller<'_>> {
+fn traceparent(header: &[u8]) -> Option<SentTrace<'_>> {
     let (known, rest) = header.split_at_checked(TRACEPARENT_BYTES)?;
     let known: &[u8; TRACEPARENT_BYTES] = known.try_into().ok()?;
     let (version, trace_id, span_id, flags) =
@@ -95,16 +95,16 @@ fn traceparent(header: &[u8]) -> Option<Caller<'_>> {
         return None;
     }
     let sampled = char::from(flags[1]).to_digit(16)? & 1 > 0;
-    Some(Caller {
+    Some(SentTrace {
         sampled: Some(sampled),
         parent: Some(Parent { trace_id, span_id, is_w3c: true }),
     })
 }
 
 /// Reads `b3`: the decision alone, or `<trace id>-<span id>[-<decision>[-<parent span id>]]`.
-fn b3_single(header: &[u8]) -> Option<Caller<'_>> {
+fn b3_single(header: &[u8]) -> Option<SentTrace<'_>> {
     if let Some(sampled) = b3_decision(header) {
-        return Some(Caller { sampled: Some(sampled), parent: None });
+        return Some(SentTrace { sampled: Some(sampled), parent: None });
     }
     let mut parts = header.split(|byte| *byte == b'-');
     let parent = b3_parent(parts.next()?, parts.next()?)?;
@@ -112,10 +112,10 @@ fn b3_single(header: &[u8]) -> Option<Caller<'_>> {
         Some(decision) => Some(b3_decision(decision)?),
         None => None,
     };
-    Some(Caller { sampled, parent: Some(parent) })
+    Some(SentTrace { sampled, parent: Some(parent) })
 }
 
-fn b3_multiple<'a>(first: &FirstValues<'a>) -> Caller<'a> {
+fn b3_multiple<'a>(first: &FirstValues<'a>) -> SentTrace<'a> {
     let mut sampled = first.sampled.and_then(|decision| match decision {
         b"true" => Some(true),
         b"false" => Some(false),
@@ -126,10 +126,10 @@ fn b3_multiple<'a>(first: &FirstValues<'a>) -> Caller<'a> {
         sampled = Some(true);
     }
     if sampled == Some(false) {
-        return Caller { sampled, parent: None };
+        return SentTrace { sampled, parent: None };
     }
     let ids = first.trace_id.zip(first.span_id);
-    Caller { sampled, parent: ids.and_then(|(trace_id, span_id)| b3_parent(trace_id, span_id)) }
+    SentTrace { sampled, parent: ids.and_then(|(trace_id, span_id)| b3_parent(trace_id, span_id)) }
 }
 
 fn b3_decision(text: &[u8]) -> Option<bool> {
@@ -182,7 +182,7 @@ mod tests {
     /// Returns the decision and whether there are ids.
     fn read(pairs: &[(&'static str, &str)]) -> (Option<bool>, bool) {
         let headers = headers(pairs);
-        let caller = Caller::of(&headers);
+        let caller = SentTrace::of(&headers);
         (caller.sampled, caller.parent.is_some())
     }
 
@@ -261,7 +261,7 @@ mod tests {
     }
 
     /// Reads the headers with a look-up of each name.
-    fn looked_up(headers: &HeaderMap) -> Caller<'_> {
+    fn looked_up(headers: &HeaderMap) -> SentTrace<'_> {
         let get = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
         let w3c = get("traceparent").and_then(traceparent);
         w3c.or_else(|| get("b3").and_then(b3_single)).unwrap_or_else(|| {
@@ -301,7 +301,7 @@ mod tests {
             for (name, value) in &pairs {
                 headers.append(*name, HeaderValue::from_str(value).unwrap());
             }
-            prop_assert_eq!(Caller::of(&headers), looked_up(&headers), "{:?}", headers);
+            prop_assert_eq!(SentTrace::of(&headers), looked_up(&headers), "{:?}", headers);
         }
     }
 
@@ -309,7 +309,7 @@ mod tests {
     fn the_callers_span_is_the_parent_with_its_state() {
         let w3c = format!("00-{TRACE}-{SPAN}-01");
         let headers = headers(&[("traceparent", &w3c), ("tracestate", "a=1,b=2")]);
-        let parent = Caller::of(&headers).span_context(&headers).unwrap();
+        let parent = SentTrace::of(&headers).span_context(&headers).unwrap();
         assert_eq!((parent.trace_id().to_string(), parent.span_id().to_string()), {
             (TRACE.to_owned(), SPAN.to_owned())
         });
@@ -318,7 +318,7 @@ mod tests {
 
         let short = format!("{}-{SPAN}-1", &TRACE[16..]);
         let headers = self::headers(&[("b3", &short), ("tracestate", "a=1")]);
-        let parent = Caller::of(&headers).span_context(&headers).unwrap();
+        let parent = SentTrace::of(&headers).span_context(&headers).unwrap();
         assert_eq!(parent.trace_id().to_string(), format!("{}{}", "0".repeat(16), &TRACE[16..]));
         assert_eq!(parent.trace_state().header(), "");
     }

@@ -423,15 +423,15 @@ fn the_examples_of_the_document_work_as_pasted() {
     let path = setup.path("rules.yaml");
     let setup = setup.arg(path.to_str().unwrap());
     let weir = setup.env("WEIR__HTTP__ALLOW_NEGATIVE_HITS", "true").start();
-    let at = |text: &str| text.replace("localhost:8080", &weir.http.to_string());
+    let with_address = |text: &str| text.replace("localhost:8080", &weir.http.to_string());
     let examples = blocks_of(&document, "console");
     assert!(!examples.is_empty());
     for example in examples {
-        let ran = console::run(&at(&example.text), &weir.path(""));
+        let ran = console::run(&with_address(&example.text), &weir.path(""));
         ran.unwrap_or_else(|error| panic!("{name}:{}: {error}", example.line));
     }
     let program = read("examples/budget.py");
-    let output = Command::new("python3").args(["-c", &at(&program)]).output().unwrap();
+    let output = Command::new("python3").args(["-c", &with_address(&program)]).output().unwrap();
     let [printed, error] = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
     let (_, shown) = program.split_once("prints:\n\n").unwrap();
     let (shown, _) = shown.split_once("\"\"\"").unwrap();

@@ -50,8 +50,8 @@ impl Watch {
     fn until(&mut self, event: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let is_it = |change: &Value| change["event"] == event && wanted(change);
-            if let Some(found) = self.changes.iter().position(is_it) {
+            let is_wanted = |change: &Value| change["event"] == event && wanted(change);
+            if let Some(found) = self.changes.iter().position(is_wanted) {
                 return self.changes.drain(..=found).next_back().unwrap();
             }
             assert!(Instant::now() < deadline, "no {event}: {:?}", self.changes);
@@ -119,8 +119,8 @@ fn operators_see_denials_reloads_controls_and_the_store() {
     let denial = wait_for("a denial of the token", || {
         assert_eq!(hit_with(&weir, &json!([{ "key": "token", "value": "s3cret" }])), 429);
         events.ask();
-        let is_it = |change: &&Value| change["entries"][0]["key"] == "token";
-        events.changes.iter().find(is_it).cloned()
+        let has_token = |change: &&Value| change["entries"][0]["key"] == "token";
+        events.changes.iter().find(has_token).cloned()
     });
     assert!(denial["entries"][0]["value"].as_str().unwrap().starts_with("hash:"), "{denial}");
     std::fs::write(weir.path("rules.yaml"), "domain: shop\nuint: day\n").unwrap();

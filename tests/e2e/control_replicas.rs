@@ -107,10 +107,16 @@ fn a_block_at_one_replica_denies_at_the_other() {
     });
     times.sort_unstable();
     let within = times.iter().filter(|time| **time <= Duration::from_secs(1)).count();
-    let at = |part: usize| times[(times.len() - 1) * part / 100];
+    let percentile = |part: usize| times[(times.len() - 1) * part / 100];
     println!("{within} of {} within a second", times.len());
-    println!("least {:?}, half {:?}, 99 % {:?}, most {:?}", at(0), at(50), at(99), at(100));
-    assert!(at(50) <= Duration::from_secs(1) && at(100) <= longest(), "{times:?}");
+    println!(
+        "least {:?}, half {:?}, 99 % {:?}, most {:?}",
+        percentile(0),
+        percentile(50),
+        percentile(99),
+        percentile(100)
+    );
+    assert!(percentile(50) <= Duration::from_secs(1) && percentile(100) <= longest(), "{times:?}");
 }
 
 #[test]

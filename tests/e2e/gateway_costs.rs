@@ -231,13 +231,13 @@ fn the_budget_of_a_service_is_charged_for_models_without_one_but_never_asked() {
 fn costs_of_distinct_values_are_pooled_for_the_requests_with_another_header() {
     let gateway = Gateway::start(&Policy::read("quota-exact-distinct"));
     let pool = "rule-0-x-tenant-id-match-1";
-    let of = |plan, tenant| [("x-plan", plan), ("x-tenant-id", tenant)];
-    assert_eq!(gateway.ask(100, &of("gold", "ann")), 200);
+    let headers_of = |plan, tenant| [("x-plan", plan), ("x-tenant-id", tenant)];
+    assert_eq!(gateway.ask(100, &headers_of("gold", "ann")), 200);
     let rule = format!("{}.{pool}", bucket("rule-0-x-plan|gold-match-0"));
     gateway.wait_until_charged(&rule, 101);
-    assert_eq!(gateway.ask(1, &of("gold", "ann")), 200);
-    assert_eq!(gateway.ask(1, &of("gold", pool)), 429);
-    assert_eq!(gateway.ask(1, &of("silver", pool)), 200);
+    assert_eq!(gateway.ask(1, &headers_of("gold", "ann")), 200);
+    assert_eq!(gateway.ask(1, &headers_of("gold", pool)), 429);
+    assert_eq!(gateway.ask(1, &headers_of("silver", pool)), 200);
 }
 
 #[test]

@@ -28,8 +28,8 @@ fn assert_not_ready(weir: &Weir, reasons: &str) {
 
 fn wait_for_readiness(weir: &Weir, ready: bool) {
     let status = if ready { 200 } else { 503 };
-    let is_so = || (http::get(weir.http, "/readyz").status == status).then_some(());
-    wait_for(&format!("/readyz answers {status}"), is_so);
+    let answered = || (http::get(weir.http, "/readyz").status == status).then_some(());
+    wait_for(&format!("/readyz answers {status}"), answered);
 }
 
 #[test]

@@ -172,7 +172,7 @@ fn health_is_answered_while_all_connections_have_requests_in_progress() {
 }
 
 #[test]
-fn large_bodies_have_a_budget_and_small_ones_are_free() {
+fn large_bodies_share_memory_and_small_ones_are_free() {
     let weir = setup()
         .env("WEIR__GRPC__MAX_MESSAGE", "64KiB")
         .env("WEIR__CLIENTS__MAX_BUFFERED", "128KiB")

@@ -136,8 +136,8 @@ fn the_dashboard_is_complete() {
             ids.insert(panel["id"].as_u64().expect("an id")),
             "the id of {title} is not unique"
         );
-        let at = |name: &str| panel["gridPos"][name].as_u64().expect("a number");
-        let (x, y, w, h) = (at("x"), at("y"), at("w"), at("h"));
+        let position = |name: &str| panel["gridPos"][name].as_u64().expect("a number");
+        let (x, y, w, h) = (position("x"), position("y"), position("w"), position("h"));
         assert!(w > 0 && h > 0 && x + w <= 24, "{title} is outside the grid");
         for cell in (x..x + w).flat_map(|x| (y..y + h).map(move |y| (x, y))) {
             assert!(cells.insert(cell), "{title} overlaps another panel");

@@ -10,17 +10,17 @@ use crate::frames::Call;
 use crate::socket::TlsClient;
 use crate::worker::{Keys, Tally};
 
-/// Makes calls until there were `budget` of them, or until `stop`. Latency counts from the connect.
+/// Makes calls until there were `max_calls` of them, or until `stop`. Latency counts from the connect.
 pub fn run(
     addr: &str,
     tls: Option<&TlsClient>,
     call: &Call,
     mut keys: Keys,
-    budget: u64,
+    max_calls: u64,
     stop: Instant,
 ) -> Result<Tally> {
     let mut tally = Tally::new()?;
-    while tally.calls() < budget && Instant::now() < stop {
+    while tally.calls() < max_calls && Instant::now() < stop {
         let started = Instant::now();
         let mut connection = Connection::open(addr, tls, 1, false)?;
         connection.start(call, keys.choose(), started);

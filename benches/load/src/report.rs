@@ -83,18 +83,18 @@ fn processes(
 
 fn print_text(report: &Value) {
     let number = |value: &Value| value.as_f64().unwrap_or_default();
-    let of = |name: &str| number(&report[name]);
+    let field = |name: &str| number(&report[name]);
     println!(
         "{} calls in {:.2} s: {:.0}/s",
         report["calls"],
-        of("seconds"),
-        of("calls_per_second")
+        field("seconds"),
+        field("calls_per_second")
     );
     println!(
         "OK {}  OVER_LIMIT {}  errors {}",
         report["ok"], report["over_limit"], report["errors"]
     );
-    if of("unsent") > 0.0 {
+    if field("unsent") > 0.0 {
         println!("due but not sent: {}", report["unsent"]);
     }
     if let Some(error) = report["first_error"].as_str() {
@@ -127,9 +127,9 @@ fn print_text(report: &Value) {
         .collect();
     println!(
         "this client: {:.2} µs CPU per call, RSS {:.1} MiB; cores busy: {}, with other processes on {:.2}",
-        of("client_cpu_us_per_call"),
-        of("client_rss_kib") / 1024.0,
+        field("client_cpu_us_per_call"),
+        field("client_rss_kib") / 1024.0,
         cores.join(" "),
-        of("foreign_cores"),
+        field("foreign_cores"),
     );
 }

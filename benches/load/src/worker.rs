@@ -106,7 +106,7 @@ pub struct Worker {
     pub schedule: Schedule,
     /// Open loop: when the thread's first call is due after the start, and the time between calls.
     pub pace: Option<(Duration, Duration)>,
-    pub budget: u64,
+    pub max_calls: u64,
 }
 
 impl Worker {
@@ -127,7 +127,7 @@ impl Worker {
         let Schedule { measure, stop, .. } = self.schedule;
         loop {
             let now = Instant::now();
-            if now >= stop || tally.calls() >= self.budget {
+            if now >= stop || tally.calls() >= self.max_calls {
                 return Ok(());
             }
             for connection in &mut self.connections {
@@ -148,7 +148,7 @@ impl Worker {
         loop {
             let now = Instant::now();
             let waiting: usize = self.connections.iter().map(Connection::in_flight).sum();
-            let sent_all = due >= stop || tally.calls() >= self.budget;
+            let sent_all = due >= stop || tally.calls() >= self.max_calls;
             if sent_all && waiting == 0 || now >= stop + GRACE {
                 let late = stop.saturating_duration_since(due).as_secs_f64();
                 if !sent_all {

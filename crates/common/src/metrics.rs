@@ -14,7 +14,7 @@ pub use capped::CappedSink;
 pub use counter::{Counter, Gauge};
 pub use histogram::{Exemplar, Histogram, HistogramSnapshot, quantile};
 pub use merged::MergedFamilies;
-pub use series::{SeriesBudget, SeriesMap};
+pub use series::{SeriesLimit, SeriesMap};
 pub use sink::{
     MetricFamily, MetricSink, MetricSource, MetricType, OTHER, OwnedValue, SampleValue,
 };

@@ -20,11 +20,11 @@ use parking_lot::Mutex;
 #[derive(Debug)]
 pub struct Throttle {
     interval: Duration,
-    state: Mutex<State>,
+    state: Mutex<ThrottleState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ThrottleState {
     last_passed: Option<Instant>,
     suppressed: u64,
 }
@@ -38,7 +38,7 @@ impl Default for Throttle {
 
 impl Throttle {
     pub const fn new(interval: Duration) -> Throttle {
-        Throttle { interval, state: Mutex::new(State { last_passed: None, suppressed: 0 }) }
+        Throttle { interval, state: Mutex::new(ThrottleState { last_passed: None, suppressed: 0 }) }
     }
 
     /// Returns how many lines were suppressed since one passed, for the field `suppressed`; none to suppress this one.
@@ -51,7 +51,7 @@ impl Throttle {
     }
 }
 
-impl State {
+impl ThrottleState {
     fn is_due(&self, now: Instant, interval: Duration) -> bool {
         self.last_passed.is_none_or(|last| now.saturating_duration_since(last) >= interval)
     }
@@ -73,7 +73,7 @@ const MAX_KEYS: usize = 256;
 #[derive(Debug)]
 pub struct Throttles<K> {
     interval: Duration,
-    states: Mutex<HashMap<K, State>>,
+    states: Mutex<HashMap<K, ThrottleState>>,
 }
 
 impl<K: Eq + Hash> Throttles<K> {

@@ -1,7 +1,7 @@
 //! Limits the requests of a program by weir's rule files, in its own process.
 //!
 //! Rules say how much is allowed, a store counts, and a [`Limiter`] decides. The other examples have the `rules`,
-//! `clock`, `limiter`, `request`, `budget` and `holds` of this one:
+//! `clock`, `limiter`, `request`, `timeout` and `holds` of this one:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -28,9 +28,9 @@
 //! let descriptors = &[Descriptor { entries: &[("user", "ann")], ..Descriptor::default() }];
 //! let request = Request { domain: "shop", descriptors, ..Request::default() };
 //! // How long the store may take, and what the request takes until it is done.
-//! let (budget, mut holds) = (Duration::from_millis(100), Holds::default());
+//! let (timeout, mut holds) = (Duration::from_millis(100), Holds::default());
 //!
-//! let decision = limiter.decide(Some(&rules), &request, budget, &mut holds).await?;
+//! let decision = limiter.decide(Some(&rules), &request, timeout, &mut holds).await?;
 //! assert!(!decision.over_limit && decision.retry_after().is_none());
 //!
 //! holds.release(limiter.store()).await;
@@ -111,14 +111,14 @@ pub use weir_common::clock::SystemClock;
 ///
 /// ```
 #[doc = include_str!("scene.txt")]
-/// use weir_library::{Budget, BudgetStep};
+/// use weir_library::{Budget, ReservationStep};
 ///
 /// let mut remaining = Vec::new();
-/// for step in [BudgetStep::Reserve(1), BudgetStep::Settle(2)] {
+/// for step in [ReservationStep::Reserve(1), ReservationStep::Settle(2)] {
 ///     let reservation = Budget { id: "job-7", step };
 ///     let descriptors = &[Descriptor { budget: Some(&reservation), ..request.descriptors[0] }];
 ///     let request = Request { descriptors, ..request };
-///     let decision = limiter.decide(Some(&rules), &request, budget, &mut holds).await?;
+///     let decision = limiter.decide(Some(&rules), &request, timeout, &mut holds).await?;
 ///     remaining.push(decision.statuses[0].remaining);
 /// }
 /// assert_eq!(remaining, [1, 0]);
@@ -131,21 +131,21 @@ pub use weir_limiter::Budget;
 ///
 /// ```
 #[doc = include_str!("scene.txt")]
-/// use weir_library::{Budget, BudgetStep};
+/// use weir_library::{Budget, ReservationStep};
 ///
 /// let mut remaining = Vec::new();
-/// for step in [BudgetStep::Reserve(1), BudgetStep::Cancel] {
+/// for step in [ReservationStep::Reserve(1), ReservationStep::Cancel] {
 ///     let reservation = Budget { id: "job-7", step };
 ///     let descriptors = &[Descriptor { budget: Some(&reservation), ..request.descriptors[0] }];
 ///     let request = Request { descriptors, ..request };
-///     let decision = limiter.decide(Some(&rules), &request, budget, &mut holds).await?;
+///     let decision = limiter.decide(Some(&rules), &request, timeout, &mut holds).await?;
 ///     remaining.push(decision.statuses[0].remaining);
 /// }
 /// assert_eq!(remaining, [1, 2]);
 /// # Ok(()) }
 /// ```
 #[doc(inline)]
-pub use weir_limiter::BudgetStep;
+pub use weir_limiter::ReservationStep;
 
 /// What a limit with `burst` allows a user who has rested.
 ///
@@ -155,7 +155,7 @@ pub use weir_limiter::BudgetStep;
 /// let file = RuleFile { name: "shop.yaml".to_owned(), text };
 /// let (rules, _) = RuleSet::compile(&[file], &rules::RuleOptions::default(), None);
 ///
-/// let decision = limiter.decide(Some(&rules), &request, budget, &mut holds).await?;
+/// let decision = limiter.decide(Some(&rules), &request, timeout, &mut holds).await?;
 /// let burst = decision.statuses[0].limit.and_then(|limit| limit.burst);
 /// assert_eq!(burst.map(|burst| (burst.hits, burst.seconds.get())), Some((4, 120)));
 /// # Ok(()) }
@@ -170,7 +170,7 @@ pub use weir_limiter::Burst;
 /// // Zero hits only look.
 /// let look = &[Descriptor { hits_addend: Some(0), ..request.descriptors[0] }];
 /// let request = Request { descriptors: look, ..request };
-/// let decision = limiter.decide(Some(&rules), &request, budget, &mut holds).await?;
+/// let decision = limiter.decide(Some(&rules), &request, timeout, &mut holds).await?;
 /// assert_eq!(decision.statuses[0].remaining, 2);
 /// # Ok(()) }
 /// ```
@@ -190,14 +190,14 @@ pub use weir_limiter::Descriptor;
 /// let (rules, _) = RuleSet::compile(&[file], &rules::RuleOptions::default(), None);
 ///
 /// for over_limit in [false, false, true] {
-///     let decision = limiter.decide(Some(&rules), &request, budget, &mut holds).await?;
+///     let decision = limiter.decide(Some(&rules), &request, timeout, &mut holds).await?;
 ///     assert_eq!(decision.over_limit, over_limit);
 /// }
 /// // All three are done.
 /// holds.release(limiter.store()).await;
 ///
 /// let mut holds = Holds::default();
-/// let decision = limiter.decide(Some(&rules), &request, budget, &mut holds).await?;
+/// let decision = limiter.decide(Some(&rules), &request, timeout, &mut holds).await?;
 /// assert!(!decision.over_limit && !holds.is_empty());
 /// # Ok(()) }
 /// ```
@@ -209,11 +209,11 @@ pub use weir_limiter::Holds;
 /// ```
 #[doc = include_str!("scene.txt")]
 /// for over_limit in [false, false, true] {
-///     let decision = limiter.decide(Some(&rules), &request, budget, &mut holds).await?;
+///     let decision = limiter.decide(Some(&rules), &request, timeout, &mut holds).await?;
 ///     assert_eq!(decision.over_limit, over_limit);
 /// }
 /// clock.advance(60_000_000);
-/// let decision = limiter.decide(Some(&rules), &request, budget, &mut holds).await?;
+/// let decision = limiter.decide(Some(&rules), &request, timeout, &mut holds).await?;
 /// assert!(!decision.over_limit);
 /// # Ok(()) }
 /// ```
@@ -228,7 +228,7 @@ pub use weir_limiter::Limiter;
 /// let limiter = Limiter::new(MemoryStore::new(clock, 1_000_000), options);
 ///
 /// let request = Request { hits_addend: 3, ..request };
-/// let decision = limiter.decide(Some(&rules), &request, budget, &mut holds).await?;
+/// let decision = limiter.decide(Some(&rules), &request, timeout, &mut holds).await?;
 /// assert!(!decision.over_limit && decision.statuses[0].over_limit);
 /// # Ok(()) }
 /// ```
@@ -245,8 +245,8 @@ pub use weir_limiter::LimiterOptions;
 /// let limit = Override { requests_per_unit: 1, unit: 1, unit_multiplier: Some(3) };
 /// let descriptors = &[Descriptor { limit: Some(limit), ..request.descriptors[0] }];
 /// let request = Request { descriptors, ..request };
-/// limiter.decide(Some(&rules), &request, budget, &mut holds).await?;
-/// let decision = limiter.decide(Some(&rules), &request, budget, &mut holds).await?;
+/// limiter.decide(Some(&rules), &request, timeout, &mut holds).await?;
+/// let decision = limiter.decide(Some(&rules), &request, timeout, &mut holds).await?;
 /// assert_eq!(decision.retry_after(), Some(Duration::from_secs(3)));
 /// # Ok(()) }
 /// ```
@@ -259,7 +259,7 @@ pub use weir_limiter::Override;
 #[doc = include_str!("scene.txt")]
 /// let request = Request { hits_addend: 2, ..request };
 /// for over_limit in [false, true] {
-///     let decision = limiter.decide(Some(&rules), &request, budget, &mut holds).await?;
+///     let decision = limiter.decide(Some(&rules), &request, timeout, &mut holds).await?;
 ///     assert_eq!(decision.over_limit, over_limit);
 /// }
 /// # Ok(()) }
@@ -272,11 +272,11 @@ pub use weir_limiter::Request;
 /// ```
 #[doc = include_str!("scene.txt")]
 /// let request = Request { hits_addend: 2, ..request };
-/// let decision = limiter.decide(Some(&rules), &request, budget, &mut holds).await?;
+/// let decision = limiter.decide(Some(&rules), &request, timeout, &mut holds).await?;
 /// assert!(!decision.over_limit && decision.retry_after().is_none());
 ///
 /// clock.advance(15_000_000);
-/// let decision = limiter.decide(Some(&rules), &request, budget, &mut holds).await?;
+/// let decision = limiter.decide(Some(&rules), &request, timeout, &mut holds).await?;
 /// assert!(decision.over_limit);
 /// assert_eq!(decision.retry_after(), Some(Duration::from_secs(45)));
 /// assert_eq!(decision.statuses.len(), request.descriptors.len());
@@ -292,7 +292,7 @@ pub use weir_limiter::RequestDecision;
 /// use weir_library::RequestError;
 ///
 /// let request = Request { domain: "", ..request };
-/// let error = limiter.decide(Some(&rules), &request, budget, &mut holds).await.unwrap_err();
+/// let error = limiter.decide(Some(&rules), &request, timeout, &mut holds).await.unwrap_err();
 /// assert_eq!(error, RequestError::EmptyDomain);
 /// assert_eq!(error.to_string(), "rate limit domain must not be empty");
 /// # Ok(()) }
@@ -304,7 +304,7 @@ pub use weir_limiter::RequestError;
 ///
 /// ```
 #[doc = include_str!("scene.txt")]
-/// let decision = limiter.decide(Some(&rules), &request, budget, &mut holds).await?;
+/// let decision = limiter.decide(Some(&rules), &request, timeout, &mut holds).await?;
 /// let (status, limit) = decision.shown().ok_or("no limit applies")?;
 /// // `RateLimit-Limit: 2, 2;w=60`
 /// assert_eq!(limit.quota(), (2, Some(60)));
@@ -318,7 +318,7 @@ pub use weir_limiter::ShownLimit;
 ///
 /// ```
 #[doc = include_str!("scene.txt")]
-/// let decision = limiter.decide(Some(&rules), &request, budget, &mut holds).await?;
+/// let decision = limiter.decide(Some(&rules), &request, timeout, &mut holds).await?;
 /// let status = &decision.statuses[0];
 /// assert_eq!((status.over_limit, status.remaining), (false, 1));
 /// assert_eq!((status.reset_after, status.reset_seconds()), (60_000_000, 60));

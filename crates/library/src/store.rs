@@ -19,7 +19,7 @@ pub mod redis;
 /// let limiter = Limiter::new(Guard::new(store, clock, options), LimiterOptions::default());
 ///
 /// let request = Request { hits_addend: 3, ..request };
-/// let decision = limiter.decide(Some(&rules), &request, budget, &mut holds).await?;
+/// let decision = limiter.decide(Some(&rules), &request, timeout, &mut holds).await?;
 /// assert!(!decision.over_limit);
 /// assert_eq!(limiter.store().counts().degraded(on_failure), 1);
 /// # Ok(()) }
@@ -42,7 +42,7 @@ pub use weir_store::guard::Guard;
 /// let limiter = Limiter::new(Guard::new(store, clock, options), LimiterOptions::default());
 ///
 /// for over_limit in [false, true] {
-///     let decision = limiter.decide(Some(&rules), &request, budget, &mut holds).await?;
+///     let decision = limiter.decide(Some(&rules), &request, timeout, &mut holds).await?;
 ///     assert_eq!(decision.over_limit, over_limit);
 /// }
 /// # Ok(()) }
@@ -54,7 +54,7 @@ pub use weir_store::guard::GuardOptions;
 ///
 /// ```
 #[doc = include_str!("scene.txt")]
-/// limiter.decide(Some(&rules), &request, budget, &mut holds).await?;
+/// limiter.decide(Some(&rules), &request, timeout, &mut holds).await?;
 /// assert_eq!(limiter.store().stats().keys, 1);
 ///
 /// // From time to time, so that memory is freed without traffic too.

@@ -14,7 +14,7 @@ use weir_controls::ActiveView;
 use weir_store::{Answers, Batch, Store};
 
 impl<S: Store> Limiter<S> {
-    /// Decides a request by the rules of one snapshot, within `budget`. What it takes of concurrency
+    /// Decides a request by the rules of one snapshot, within `timeout`. What it takes of concurrency
     /// limits, and what it reserves, is added to `holds`, also if the outcome is an error. Of a denied
     /// request, [`Holds::denied`] returns the reservations, which are to be cancelled at once.
     ///
@@ -24,10 +24,10 @@ impl<S: Store> Limiter<S> {
         &self,
         rules: Option<impl Into<ActiveView<'s>>>,
         request: &Request<'_>,
-        budget: Duration,
+        timeout: Duration,
         holds: &mut Holds,
     ) -> impl Future<Output = Result<RequestDecision<'s>, RequestError>> {
-        self.decide_then(rules, request, budget, holds, RequestDecision::clone)
+        self.decide_then(rules, request, timeout, holds, RequestDecision::clone)
     }
 
     /// Decides a request as [`decide`](Self::decide) does, and passes the decision to `then`: to return it would copy
@@ -39,7 +39,7 @@ impl<S: Store> Limiter<S> {
         &self,
         rules: Option<impl Into<ActiveView<'s>>>,
         request: &Request<'_>,
-        budget: Duration,
+        timeout: Duration,
         holds: &mut Holds,
         then: impl FnOnce(&RequestDecision<'s>) -> T,
     ) -> impl Future<Output = Result<T, RequestError>> {
@@ -62,18 +62,18 @@ impl<S: Store> Limiter<S> {
                 let Some(waiting) = (if charges.is_empty() {
                     None
                 } else {
-                    charging = span.as_ref().map(|span| span.charge(&charges.batch(budget)));
+                    charging = span.as_ref().map(|span| span.charge(&charges.batch(timeout)));
                     let span = charging.as_ref().map(ChargeSpan::span);
-                    self.store.start(Batch { span, ..charges.batch(budget) }, &mut answers)
+                    self.store.start(Batch { span, ..charges.batch(timeout) }, &mut answers)
                 }) else {
-                    let (lookup, batch) = (&lookup, &charges.batch(budget));
+                    let (lookup, batch) = (&lookup, &charges.batch(timeout));
                     let answered = Answered { request, lookup, batch, answers: &answers };
                     return self.finish(&answered, (span, charging), holds, then);
                 };
                 waiting
             };
             let answers = waiting.await;
-            let (lookup, batch) = (&lookup, &charges.batch(budget));
+            let (lookup, batch) = (&lookup, &charges.batch(timeout));
             let answered = Answered { request, lookup, batch, answers: &answers };
             self.finish(&answered, (span, charging), holds, then)
         }

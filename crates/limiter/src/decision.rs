@@ -63,12 +63,12 @@ impl<'a> Charges<'a> {
 
     /// The batch for the store.
     #[inline]
-    pub fn batch(&self, budget: Duration) -> Batch<'_> {
+    pub fn batch(&self, timeout: Duration) -> Batch<'_> {
         Batch {
             together: self.domain.is_some_and(|domain| domain.together),
             quota_passes: self.quota_passes,
             on_failure: self.domain.and_then(|domain| domain.on_store_failure),
-            ..Batch::new(&self.list, budget)
+            ..Batch::new(&self.list, timeout)
         }
     }
 }

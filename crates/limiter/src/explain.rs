@@ -291,7 +291,7 @@ pub struct LiveDescriptor {
 
 impl<S: States> Limiter<S> {
     /// Explains a request with these descriptors, and reads what the key of each has counted. Changes nothing. Ends
-    /// within `budget`. Failures of the store are part of the result.
+    /// within `timeout`. Failures of the store are part of the result.
     ///
     /// # Errors
     /// The domain is empty, or there are no descriptors or too many; the error is one for the client.
@@ -300,9 +300,9 @@ impl<S: States> Limiter<S> {
         active: impl Into<ActiveView<'s>>,
         domain: &str,
         descriptors: &[Vec<Entry<'_>>],
-        budget: Duration,
+        timeout: Duration,
     ) -> Result<Explained<LiveDescriptor>, String> {
-        let (active, end) = (active.into(), Instant::now() + budget);
+        let (active, end) = (active.into(), Instant::now() + timeout);
         if domain.is_empty() {
             return Err("the domain is empty".to_owned());
         }

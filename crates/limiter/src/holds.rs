@@ -17,8 +17,8 @@ use weir_limit::{Op, Plan, ReservationResult};
 use weir_rules::ReserveStats;
 use weir_store::{Answer, Answers, Batch, Charge, Entry, Key, OnStoreFailure, Role, Store};
 
-/// The time-out for releasing; no request waits for it.
-const BUDGET: Duration = Duration::from_secs(1);
+/// The timeout for releasing; no request waits for it.
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What a request took and is not to keep. Most requests take nothing, and then nothing is allocated.
 ///
@@ -142,7 +142,7 @@ impl Taken {
 
     fn batch<'a>(&self, charges: &'a [Charge<'a>]) -> Batch<'a> {
         let Taken { together, on_failure, .. } = *self;
-        Batch { together, on_failure, ..Batch::new(charges, BUDGET) }
+        Batch { together, on_failure, ..Batch::new(charges, TIMEOUT) }
     }
 }
 

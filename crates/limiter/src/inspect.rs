@@ -50,21 +50,21 @@ pub enum ResetError {
 
 impl<S: States> Limiter<S> {
     /// Looks up a descriptor as a request with it alone does, reads what it has counted, and counts the hits of the
-    /// last `spans`. Changes nothing. Ends within `budget`. Failures of the store are part of the result.
+    /// last `spans`. Changes nothing. Ends within `timeout`. Failures of the store are part of the result.
     pub async fn inspect<'s>(
         &self,
         active: impl Into<ActiveView<'s>>,
         domain: &str,
         descriptor: &Descriptor<'_>,
         spans: &[Micros],
-        budget: Duration,
+        timeout: Duration,
     ) -> Result<Inspection<'s>, &'static str> {
         let request = alone(domain, descriptor);
         let mut key_values: KeyValues<'_> = None;
         let lookup = look_up(active.into(), &request, &mut key_values).map_err(|(_, why)| why)?;
         let key = counted_key(domain, &lookup);
         let state = match key {
-            Some(key) => Some(self.store.read(key, spans, budget).await),
+            Some(key) => Some(self.store.read(key, spans, timeout).await),
             None => None,
         };
         let local = key.and_then(|key| self.store.read_local(key));
@@ -79,20 +79,20 @@ impl<S: States> Limiter<S> {
     }
 
     /// Looks up a descriptor as [`inspect`](Self::inspect) does, and deletes what it has counted, if anything is.
-    /// The next request starts over. Ends within `budget`. Returns what applies to the descriptor.
+    /// The next request starts over. Ends within `timeout`. Returns what applies to the descriptor.
     pub async fn reset<'s>(
         &self,
         active: impl Into<ActiveView<'s>>,
         domain: &str,
         descriptor: &Descriptor<'_>,
-        budget: Duration,
+        timeout: Duration,
     ) -> Result<Applied<'s>, ResetError> {
         let request = alone(domain, descriptor);
         let mut key_values: KeyValues<'_> = None;
         let lookup = look_up(active.into(), &request, &mut key_values);
         let lookup = lookup.map_err(|(_, why)| ResetError::BadDescriptor(why))?;
         if let Some(key) = counted_key(domain, &lookup) {
-            self.store.reset(key, budget).await.map_err(ResetError::Store)?;
+            self.store.reset(key, timeout).await.map_err(ResetError::Store)?;
         }
         Ok(applied(&request, &lookup, &self.options.key_prefix))
     }

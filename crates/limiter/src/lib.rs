@@ -44,4 +44,4 @@ pub use inspect::{Inspection, ReadState, ReservationState, ResetError};
 pub use limiter::Limiter;
 pub use metrics::LimiterCounts;
 pub use options::LimiterOptions;
-pub use request::{Budget, BudgetStep, Descriptor, Override, Request};
+pub use request::{Budget, Descriptor, Override, Request, ReservationStep};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_common::metric_families;
-use weir_common::metrics::{MetricSink, OTHER, SampleValue, SeriesBudget, SeriesMap};
+use weir_common::metrics::{MetricSink, OTHER, SampleValue, SeriesLimit, SeriesMap};
 
 /// Counts of requests, besides the counts of each rule. A request has one outcome.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ impl LimiterCounts {
     /// Creates counts, of up to `max_series` unknown domains.
     pub fn new(max_series: usize) -> LimiterCounts {
         let counts = LimiterCounts::default();
-        counts.domain_not_found.budget.set_max(max_series);
+        counts.domain_not_found.limit.set_max(max_series);
         counts
     }
 
@@ -65,14 +65,14 @@ impl LimiterCounts {
 /// Counts by a domain that clients choose.
 #[derive(Debug)]
 pub struct DomainCounts {
-    budget: Arc<SeriesBudget<AtomicU64>>,
+    limit: Arc<SeriesLimit<AtomicU64>>,
     domains: SeriesMap<AtomicU64>,
 }
 
 impl Default for DomainCounts {
     fn default() -> DomainCounts {
-        let budget = Arc::new(SeriesBudget::default());
-        DomainCounts { domains: SeriesMap::new(budget.clone()), budget }
+        let limit = Arc::new(SeriesLimit::default());
+        DomainCounts { domains: SeriesMap::new(limit.clone()), limit }
     }
 }
 
@@ -93,7 +93,7 @@ impl DomainCounts {
         for (domain, count) in self.counts() {
             sink.sample(&[("domain", &domain)], SampleValue::Counter(count));
         }
-        let other = self.budget.other.load(Ordering::Relaxed);
+        let other = self.limit.other.load(Ordering::Relaxed);
         if other > 0 {
             sink.sample(&[("domain", OTHER)], SampleValue::Counter(other));
         }

@@ -46,12 +46,12 @@ pub struct Budget<'a> {
     /// Names the reservation.
     pub id: &'a str,
     /// What to do about it.
-    pub step: BudgetStep,
+    pub step: ReservationStep,
 }
 
 /// A step of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BudgetStep {
+pub enum ReservationStep {
     /// Reserves hits, 0 for the rule's estimate, up to its `at_most`: half of the limit, unless it is written. The same
     /// request, made again, changes nothing.
     Reserve(u32),

@@ -3,7 +3,7 @@
 use std::num::NonZeroU16;
 
 use crate::lookup::{Match, Matched};
-use crate::request::{Budget, BudgetStep, Descriptor, Request};
+use crate::request::{Budget, Descriptor, Request, ReservationStep};
 use weir_controls::Effect;
 use weir_limit::{
     Decision, Op, Otherwise, Plan, Reservation, ReservationOp, ReservationResult, Reserve, Source,
@@ -135,9 +135,11 @@ pub(super) fn not_permitted(
 /// Returns the operation of a step of a reservation. Without `reserve`, a rule has its defaults.
 fn budget_op(budget: &Budget<'_>, (rule, plan): (&Rule, &Plan)) -> Op {
     Op::Reservation(match budget.step {
-        BudgetStep::Settle(used) => ReservationOp::Settle { used, otherwise: Otherwise::Nothing },
-        BudgetStep::Cancel => ReservationOp::Cancel(u32::MAX),
-        BudgetStep::Reserve(amount) => {
+        ReservationStep::Settle(used) => {
+            ReservationOp::Settle { used, otherwise: Otherwise::Nothing }
+        }
+        ReservationStep::Cancel => ReservationOp::Cancel(u32::MAX),
+        ReservationStep::Reserve(amount) => {
             let at_most = u32::try_from(plan.capacity() / 2).unwrap_or(u32::MAX).max(1);
             let up_to = match &rule.reserve {
                 Some(reserve) => up_to(reserve, Some(amount)),

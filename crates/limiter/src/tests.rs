@@ -72,8 +72,8 @@ impl Bench {
         request: &Request<'_>,
         holds: &mut Holds,
     ) -> Result<RequestDecision<'s>, RequestError> {
-        let (rules, budget) = (Some(&self.rules), Duration::from_millis(8));
-        let decided = self.limiter.decide(rules, request, budget, holds).now_or_never();
+        let (rules, timeout) = (Some(&self.rules), Duration::from_millis(8));
+        let decided = self.limiter.decide(rules, request, timeout, holds).now_or_never();
         if let Some(denied) = holds.denied() {
             self.release(denied);
         }
@@ -139,10 +139,10 @@ async fn a_store_that_cannot_answer_now_is_waited_for_and_counted_once() {
     let limiter = Limiter::new(gated, limiter.options);
     let entries = [("a", "x")];
     let descriptors = [Descriptor { entries: &entries, ..Default::default() }];
-    let (budget, holds) = (Duration::from_millis(8), &mut Holds::default());
+    let (timeout, holds) = (Duration::from_millis(8), &mut Holds::default());
     let request = Request { domain: "d", descriptors: &descriptors, ..Request::default() };
     let (rules, counts) = (Some(&rules), limiter.counts());
-    let mut deciding = pin!(limiter.decide(rules, &request, budget, holds));
+    let mut deciding = pin!(limiter.decide(rules, &request, timeout, holds));
     assert!(deciding.as_mut().now_or_never().is_none());
     assert_eq!(counts.ok.load(Relaxed), 0);
     limiter.store().release.add_permits(1);
@@ -151,7 +151,7 @@ async fn a_store_that_cannot_answer_now_is_waited_for_and_counted_once() {
     assert_eq!(counts.ok.load(Relaxed), 1);
     // Without a charge the store is not needed.
     let (other, holds) = (Request { domain: "other", ..request }, &mut Holds::default());
-    assert!(limiter.decide(rules, &other, budget, holds).now_or_never().unwrap().is_ok());
+    assert!(limiter.decide(rules, &other, timeout, holds).now_or_never().unwrap().is_ok());
     assert_eq!(counts.ok.load(Relaxed), 2);
     assert_eq!(counts.domain_not_found.counts()[0].1, 1);
 }
@@ -324,8 +324,8 @@ async fn what_a_store_fails_to_charge_is_an_error_of_its_rule() {
         ..Default::default()
     });
     let request = Request { domain: "d", descriptors: &descriptors, ..Request::default() };
-    let (budget, holds) = (Duration::from_millis(8), &mut Holds::default());
-    let decided = limiter.decide(Some(&rules), &request, budget, holds).await;
+    let (timeout, holds) = (Duration::from_millis(8), &mut Holds::default());
+    let decided = limiter.decide(Some(&rules), &request, timeout, holds).await;
     let error = decided.err().unwrap();
     assert_eq!(error, StoreError::TimedOut.into());
     let wanted =

@@ -55,21 +55,21 @@ impl RedisStore {
     }
 
     /// Sends a command about the state of a key, and follows redirects within a cluster. Returns its reply, unless that
-    /// is an error or takes longer than `budget`.
+    /// is an error or takes longer than `max_wait`.
     pub(super) async fn ask_about_state(
         &self,
         slot: u16,
         command: &Cmd,
-        budget: Duration,
+        max_wait: Duration,
     ) -> Result<Value, StoreError> {
-        let end = Instant::now() + budget;
+        let end = Instant::now() + max_wait;
         let replied = async {
             // It is never closed.
             let permit = self.admin.state_commands.acquire().await;
             let _permit = permit.map_err(|_| StoreError::Unavailable)?;
             self.follow(slot, command, end).await
         };
-        timeout(budget, replied).await.unwrap_or(Err(StoreError::TimedOut))
+        timeout(max_wait, replied).await.unwrap_or(Err(StoreError::TimedOut))
     }
 
     /// Sends a command to the server of a slot, and on to where that redirects it. Waits while the cluster changes.

@@ -49,7 +49,7 @@ impl CommandBatch {
         let (calls, increments, recorded, open_calls, last) = Default::default();
         let batch = CommandBatch { calls, increments, context, recorded };
         let mut builder = BatchBuilder { batch, open_windows, now, open_calls, last };
-        // A charge that waited behind a slow round trip is sent only within its own budget.
+        // A charge that waited behind a slow round trip is sent only within its own timeout.
         let at = Instant::now();
         let mut asking = Vec::new();
         for charge in charges {

@@ -115,7 +115,7 @@ mod tests {
             AllAnswers(&reply).await;
             assert!((ms(millis)..ms(millis + 2)).contains(&start.elapsed()), "{millis}");
         };
-        // The last ones have the shortest budgets.
+        // The last ones have the shortest timeouts.
         tokio::join!(wait(20), wait(50), wait(5), wait(5));
         // The timer has nothing to wait for any more.
         wait(70).await;

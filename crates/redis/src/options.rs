@@ -74,7 +74,7 @@ pub struct RedisOptions {
     pub wall: Arc<dyn clock::Clock>,
     /// A round trip that takes longer marks its connection as slow.
     pub slow_after: Duration,
-    /// A request with a smaller budget that gets no answer failed by its caller's deadline.
+    /// A request with a smaller timeout that gets no answer failed by its caller's deadline.
     pub caller_deadline_below: Duration,
     /// The number of connections per server: one per serving thread.
     pub connections: usize,

@@ -18,7 +18,7 @@ pub(super) struct Reply {
     inner: Mutex<Inner>,
     /// The request was abandoned: charges that were not sent yet are dropped.
     abandoned: AtomicBool,
-    /// The end of the request's budget; none where nobody waits.
+    /// The end of the request's timeout; none where nobody waits.
     deadline: Option<Instant>,
     /// The spans of the request's round trips; none if the request is not recorded.
     spans: Option<Box<Mutex<ReplySpans>>>,

@@ -30,7 +30,7 @@ impl States for RedisStore {
         &self,
         key: StateKey<'_>,
         spans: &[Micros],
-        budget: Duration,
+        timeout: Duration,
     ) -> Result<KeyState, StoreError> {
         let store = self.store_of(key.plan, key.together);
         let stored = stored_key(store, &key);
@@ -39,7 +39,7 @@ impl States for RedisStore {
         let now = store.script_time();
         let mut command = eval(READ, &keys);
         command.arg(now / SECOND).arg(now % SECOND);
-        let reply = store.ask_about_state(stored.slot, &command, budget).await?;
+        let reply = store.ask_about_state(stored.slot, &command, timeout).await?;
         let Some((now, state, reservation)) = decode(reply, &key) else {
             store.shared.log.charge_failed(StoreError::Corrupt, &stored.text, "");
             return Err(StoreError::Corrupt);
@@ -47,7 +47,7 @@ impl States for RedisStore {
         Ok(KeyState { reservation, ..key.plan.inspect(&state, now, spans) })
     }
 
-    async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
+    async fn reset(&self, key: StateKey<'_>, timeout: Duration) -> Result<(), StoreError> {
         let store = self.store_of(key.plan, key.together);
         let stored = stored_key(store, &key);
         let mut keys = keys(&stored, key.plan);
@@ -59,7 +59,7 @@ impl States for RedisStore {
         } else {
             command.arg(keys);
         }
-        store.ask_about_state(stored.slot, &command, budget).await?;
+        store.ask_about_state(stored.slot, &command, timeout).await?;
         Ok(())
     }
 }

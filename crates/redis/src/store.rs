@@ -35,7 +35,7 @@ use weir_store::{Answers, Batch, Charge, Store, StoreError};
 /// with the first charge of its thread, on the runtime of that, and again whenever it is lost. What concurrent requests
 /// of a thread charge is sent together.
 ///
-/// **Errors.** A charge ends within the budget of its batch. It fails at once while its connection is down, or is slow.
+/// **Errors.** A charge ends within the timeout of its batch. It fails at once while its connection is down, or is slow.
 /// If it failed with an error that is no [refusal](StoreError::is_refusal), it may have been made.
 #[derive(Debug)]
 pub struct RedisStore {
@@ -151,8 +151,8 @@ impl RedisStore {
         batch: Batch<'a>,
     ) -> impl Future<Output = Answers> + Send + use<'a> {
         let connections = self.connections();
-        let deadline = Instant::now().checked_add(batch.budget);
-        let whole = batch.budget.saturating_add(batch.waited);
+        let deadline = Instant::now().checked_add(batch.timeout);
+        let whole = batch.timeout.saturating_add(batch.waited);
         let unanswered = match whole < self.shared.options.caller_deadline_below {
             true => StoreError::CallerDeadline,
             false => StoreError::TimedOut,

@@ -92,10 +92,10 @@ async fn connected(options: RedisOptions) -> RedisStore {
     store
 }
 
-/// Makes one charge within a budget.
-async fn charge_within(store: &RedisStore, charge: Charge<'_>, budget: Duration) -> Answer {
+/// Makes one charge within a timeout.
+async fn charge_within(store: &RedisStore, charge: Charge<'_>, timeout: Duration) -> Answer {
     let mut answers = Answers::new();
-    store.charge(&Batch::new(&[charge], budget), &mut answers).await;
+    store.charge(&Batch::new(&[charge], timeout), &mut answers).await;
     answers.swap_remove(0)
 }
 
@@ -111,14 +111,14 @@ async fn make(store: &RedisStore, plan: &Arc<Plan>, id: &str, op: Op) -> Answer 
     charge_within(store, charge, Duration::from_secs(10)).await
 }
 
-/// Takes one hit of a key within a budget.
+/// Takes one hit of a key within a timeout.
 async fn take_within(
     store: &RedisStore,
     value: &str,
     plan: &Arc<Plan>,
-    budget: Duration,
+    timeout: Duration,
 ) -> Answer {
-    charge_within(store, charge_of(&[("key", value)], plan, Op::Take(1)), budget).await
+    charge_within(store, charge_of(&[("key", value)], plan, Op::Take(1)), timeout).await
 }
 
 /// Takes one hit of a key.

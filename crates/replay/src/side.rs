@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use hashbrown::HashMap;
 
 use super::report::{RuleCount, RuleReport, SideReport};
-use super::tally::{KeyBudget, Series, Tally, Timeline};
+use super::tally::{KeyMemory, Series, Tally, Timeline};
 use weir_common::clock::ManualClock;
 use weir_common::descriptor::write_descriptor;
 use weir_common::entry::Entry;
@@ -24,7 +24,7 @@ const KEY_BYTES: usize = 256 << 20;
 const MAX_KEY_BYTES: usize = 512;
 
 /// The memory store answers at once.
-const BUDGET: Duration = Duration::from_secs(1);
+const STORE_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Side {
@@ -38,7 +38,7 @@ pub(super) struct Side {
     tallies: Vec<RuleTally>,
     unmatched: u64,
     unmatched_example: Option<String>,
-    keys: KeyBudget,
+    keys: KeyMemory,
     /// Reused for the names of denied keys.
     key: String,
 }
@@ -90,7 +90,7 @@ impl Side {
             denied: Tally::default(),
             unmatched: 0,
             unmatched_example: None,
-            keys: KeyBudget(KEY_BYTES),
+            keys: KeyMemory(KEY_BYTES),
             key: String::new(),
         }
     }
@@ -118,7 +118,7 @@ impl Side {
         let request = Request { domain, descriptors, hits_addend: hits, ..Request::default() };
         let (limiter, mut holds) = (&self.limiter, Holds::default());
         let decided =
-            limiter.decide(Some(&self.rules), &request, BUDGET, &mut holds).now_or_never();
+            limiter.decide(Some(&self.rules), &request, STORE_TIMEOUT, &mut holds).now_or_never();
         if let Some(denied) = holds.denied() {
             denied.release(limiter.store()).now_or_never();
         }

@@ -111,7 +111,7 @@ impl Series {
 
 /// The bytes that keys may still take, of all counts together.
 #[derive(Debug)]
-pub(super) struct KeyBudget(pub usize);
+pub(super) struct KeyMemory(pub usize);
 
 #[derive(Debug, Default)]
 pub(super) struct Tally {
@@ -138,14 +138,14 @@ impl Tally {
         }
     }
 
-    pub fn add_key(&mut self, key: &str, budget: &mut KeyBudget) {
+    pub fn add_key(&mut self, key: &str, memory: &mut KeyMemory) {
         if let Some(count) = self.keys.get_mut(key) {
             *count += 1;
             return;
         }
-        match budget.0.checked_sub(key.len() + KEY_BYTES) {
+        match memory.0.checked_sub(key.len() + KEY_BYTES) {
             Some(left) => {
-                budget.0 = left;
+                memory.0 = left;
                 self.keys.insert(key.into(), 1);
             }
             None => self.is_cut = true,
@@ -190,9 +190,9 @@ mod tests {
 
     #[test]
     fn keys_have_a_bound() {
-        let (mut tally, mut budget) = (Tally::default(), KeyBudget(2 * (KEY_BYTES + 1)));
+        let (mut tally, mut memory) = (Tally::default(), KeyMemory(2 * (KEY_BYTES + 1)));
         for key in ["a", "b", "c", "b"] {
-            tally.add_key(key, &mut budget);
+            tally.add_key(key, &mut memory);
         }
         let count = tally.finish(&Timeline::default(), 4);
         let worst =
@@ -238,8 +238,8 @@ mod tests {
             let in_minute = |minute: Micros| times.iter().filter(|time| *time / MINUTE == minute / MINUTE).count();
             let most = times.iter().map(|time| in_minute(*time)).max();
             prop_assert_eq!(count.worst_minute.map(|worst| worst.requests as usize), most);
-            if let Some((minute, most)) = count.worst_minute {
-                prop_assert_eq!(in_minute(minute), most as usize);
+            if let Some(WorstMinute { start, requests }) = count.worst_minute {
+                prop_assert_eq!(in_minute(start.as_microsecond() as u64), requests as usize);
             }
         }
     }

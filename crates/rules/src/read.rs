@@ -1,6 +1,5 @@
 //! Reads the tree of one document into the matcher of its domain, and reports every problem.
 
-mod budget;
 mod descriptor;
 mod limits;
 mod lint;
@@ -10,6 +9,7 @@ mod rate;
 pub(crate) mod reader;
 mod reserve;
 pub(crate) mod root;
+mod rule_memory;
 mod siblings;
 mod value_sets;
 mod values;
@@ -120,7 +120,7 @@ impl Reader<'_> {
         above: &Above<'_>,
         tree: &mut Tree,
     ) {
-        if self.budget.is_spent() {
+        if self.memory.is_spent() {
             return;
         }
         let mut fields = self.fields(node, Section::Descriptor);
@@ -171,11 +171,11 @@ impl Reader<'_> {
         above: &Above<'_>,
         tree: &mut Tree,
     ) {
-        if self.budget.is_spent() {
+        if self.memory.is_spent() {
             return;
         }
         let text = read.text();
-        self.spend(node.position, budget::node_bytes(&text, above.name));
+        self.spend(node.position, rule_memory::node_bytes(&text, above.name));
         let name = format!("{}.{text}", above.name);
         let origin = Origin { file: self.file.clone(), position: read.key_position };
         if let Some(first) = tree.holder(&text).filter(|_| !read.key.is_empty()) {
@@ -199,7 +199,7 @@ impl Reader<'_> {
             self.problems.push(problem.with_first(first.origin.clone()));
         }
         let depth = above.entries.len() + 1;
-        self.spend(node.position, budget::rule_bytes(&name, depth, read.limit_bytes()));
+        self.spend(node.position, rule_memory::rule_bytes(&name, depth, read.limit_bytes()));
         let patches = self.apply_patches(node, above.entries, &mut read, &name);
         if let Some(rate_limit) = &read.rate_limit {
             let patched = (!patches.is_empty()).then_some(node.position);

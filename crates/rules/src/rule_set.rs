@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 
 use crate::matcher::MatcherNode;
 use crate::model::rule::Rule;
-use crate::model::stats::{RuleSeries, RuleSeriesBudget};
+use crate::model::stats::{RuleSeries, RuleSeriesLimit};
 use crate::syntax::position::Origin;
 use weir_common::entry::Entry;
 use weir_common::failure::OnStoreFailure;
@@ -18,8 +18,8 @@ use weir_limit::Calendar;
 pub struct RuleSet {
     pub(crate) domains: HashMap<Box<str>, Domain>,
     pub(crate) rules: Vec<Arc<Rule>>,
-    /// The budget of all series that values of requests distinguish.
-    pub(crate) series: Arc<RuleSeriesBudget>,
+    /// The limit of all series that values of requests distinguish.
+    pub(crate) series: Arc<RuleSeriesLimit>,
     /// The calendar of the months of limits that clients send; none without `calendar_months` of the options.
     pub calendar_month: Option<Arc<Calendar>>,
 }

@@ -62,8 +62,8 @@ pub struct Batch<'a> {
     /// For a batch charged together: another quota of the request passes, so that the quotas do not all deny.
     pub quota_passes: bool,
     /// The time within which the store has to answer.
-    pub budget: Duration,
-    /// The part of the request's budget that has passed before.
+    pub timeout: Duration,
+    /// The part of the request's timeout that has passed before.
     pub waited: Duration,
     /// The policy if the store fails. `None` means the policy of the guard, or the error if there is no guard.
     pub on_failure: Option<OnStoreFailure>,
@@ -158,14 +158,14 @@ impl BatchDenials {
 
 impl<'a> Batch<'a> {
     /// Returns a batch whose charges are made each for itself, by the policy of the guard.
-    pub fn new(charges: &'a [Charge<'a>], budget: Duration) -> Batch<'a> {
+    pub fn new(charges: &'a [Charge<'a>], timeout: Duration) -> Batch<'a> {
         let (together, quota_passes, waited, on_failure, span) = Default::default();
-        Batch { charges, together, quota_passes, budget, waited, on_failure, span }
+        Batch { charges, together, quota_passes, timeout, waited, on_failure, span }
     }
 
     pub(crate) fn after(self, wait: Duration) -> Batch<'a> {
-        let budget = self.budget.saturating_sub(wait);
-        Batch { budget, waited: self.waited.saturating_add(wait), ..self }
+        let timeout = self.timeout.saturating_sub(wait);
+        Batch { timeout, waited: self.waited.saturating_add(wait), ..self }
     }
 
     /// Puts the answers to two parts of the batch in its order: the charges where `is_first` is true, and the others.

@@ -61,8 +61,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::thread;
 
-use self::charges::{BUDGET, hourly};
 pub use self::charges::{DAWN, charge, plan, take, try_read, try_reset};
+use self::charges::{TIMEOUT, hourly};
 use crate::charge::{Answers, Batch, Charge, Key, Role};
 use crate::error::StoreError;
 #[cfg(test)]
@@ -166,7 +166,7 @@ pub async fn adds_its_answers(store: &impl Store) {
         let before = take(store, "now", "a", &plan, 0).await.used_before;
         let mut answers = Answers::from_elem(Err(StoreError::Corrupt), 1);
         let ones = [one; 3];
-        let batch = Batch { together, ..Batch::new(&ones[..charges], BUDGET) };
+        let batch = Batch { together, ..Batch::new(&ones[..charges], TIMEOUT) };
         store.charge(&batch, &mut answers).await;
         assert_eq!(answers.len(), 1 + charges);
         assert_eq!(answers[0], Err(StoreError::Corrupt), "earlier answers stay");
@@ -273,13 +273,13 @@ pub async fn keeps_the_longest_debts(store: &impl Store, clock: &ManualClock) {
     }
 
     // The debt that a bucket with a larger amount left is kept too; its wait is the longest there is.
-    let of = |capacity, amount| {
+    let bucket_of = |capacity, amount| {
         let (interval, strict, max_debt) = (100 * year, false, 0);
         let bucket = TokenBucket { capacity, amount, interval, strict, max_debt };
         let lone = Limit::fixed_window(amount, Unit::Year, 1).unwrap();
         Arc::new(Plan::new(vec![Limit { algorithm: Algorithm::TokenBucket(bucket), ..lone }]))
     };
-    let (large, small) = (of(u32::MAX, u32::MAX), of(10, 1));
+    let (large, small) = (bucket_of(u32::MAX, u32::MAX), bucket_of(10, 1));
     assert!(take(store, "debts", "large", &large, u32::MAX.into()).await.allowed);
     for _ in 0..2 {
         let decision = take(store, "debts", "large", &small, 1).await;
@@ -295,26 +295,33 @@ pub async fn keeps_the_longest_debts(store: &impl Store, clock: &ManualClock) {
 /// A batch charged together is charged whole or not at all.
 pub async fn charges_all_or_none(store: &impl Store) {
     let (wide, narrow) = (plan(10, Unit::Hour), plan(1, Unit::Hour));
-    fn of<'a>(entries: &'a [Entry<'a>], plan: &'a Arc<Plan>, op: Op, role: Role) -> Charge<'a> {
+    fn charge_of<'a>(
+        entries: &'a [Entry<'a>],
+        plan: &'a Arc<Plan>,
+        op: Op,
+        role: Role,
+    ) -> Charge<'a> {
         Charge { key: Key { domain: "all", entries }, plan, op, hold: None, role }
     }
     let (a, b, c): (&[Entry<'_>], &[Entry<'_>], &[Entry<'_>]) =
         (&[("key", "a")], &[("key", "b")], &[("key", "c")]);
     let used = async |value, plan: &Arc<Plan>| {
         let entries = [("key", value)];
-        let look = of(&entries, plan, Op::Take(0), Role::Enforced);
+        let look = charge_of(&entries, plan, Op::Take(0), Role::Enforced);
         charge(store, &[look], true).await.swap_remove(0).used_before
     };
 
-    let both =
-        [of(a, &wide, Op::Take(1), Role::Enforced), of(b, &narrow, Op::Take(1), Role::Enforced)];
+    let both = [
+        charge_of(a, &wide, Op::Take(1), Role::Enforced),
+        charge_of(b, &narrow, Op::Take(1), Role::Enforced),
+    ];
     assert!(charge(store, &both, true).await.iter().all(|decision| decision.allowed));
     let decision = charge(store, &both, true).await;
     assert_eq!([decision[0].allowed, decision[1].allowed], [true, false]);
     assert_eq!([used("a", &wide).await, used("b", &narrow).await], [1, 1]);
 
     // Equal keys are decided one after the other, and undone as one.
-    let thrice = [of(c, &narrow, Op::Take(1), Role::Enforced); 3];
+    let thrice = [charge_of(c, &narrow, Op::Take(1), Role::Enforced); 3];
     let decision = charge(store, &thrice, true).await;
     assert_eq!(
         [decision[0].allowed, decision[1].allowed, decision[2].allowed],
@@ -323,11 +330,16 @@ pub async fn charges_all_or_none(store: &impl Store) {
     assert_eq!(used("c", &narrow).await, 0);
 
     // Shadow never denies the batch, nor does one quota of two; all quotas do.
-    let shadow =
-        [of(a, &wide, Op::Take(1), Role::Enforced), of(b, &narrow, Op::Take(1), Role::Shadow)];
+    let shadow = [
+        charge_of(a, &wide, Op::Take(1), Role::Enforced),
+        charge_of(b, &narrow, Op::Take(1), Role::Shadow),
+    ];
     charge(store, &shadow, true).await;
     assert_eq!(used("a", &wide).await, 2);
-    let quotas = [of(a, &wide, Op::Take(1), Role::Quota), of(b, &narrow, Op::Take(1), Role::Quota)];
+    let quotas = [
+        charge_of(a, &wide, Op::Take(1), Role::Quota),
+        charge_of(b, &narrow, Op::Take(1), Role::Quota),
+    ];
     charge(store, &quotas, true).await;
     assert_eq!(used("a", &wide).await, 3);
     charge(store, &[quotas[1], shadow[0]], true).await;
@@ -335,8 +347,8 @@ pub async fn charges_all_or_none(store: &impl Store) {
 
     // What is refunded is refunded even if the batch is denied.
     let back = [
-        of(a, &wide, Op::Take(5), Role::Enforced),
-        of(a, &wide, Op::Refund(1), Role::Enforced),
+        charge_of(a, &wide, Op::Take(5), Role::Enforced),
+        charge_of(a, &wide, Op::Refund(1), Role::Enforced),
         both[1],
     ];
     assert!(!charge(store, &back, true).await[2].allowed);
@@ -356,14 +368,14 @@ pub fn admits_exactly_n_of_racing<S: Store, F: Future<Output = S>>(
         let runtime = runtime();
         let store = runtime.block_on(stores());
         let entries = values.map(|value| [("key", value)]);
-        let of = |i: usize, plan| Charge {
+        let charge_of = |i: usize, plan| Charge {
             key: Key { domain: "race", entries: &entries[i] },
             plan,
             op: Op::Take(1),
             hold: None,
             role: Role::Enforced,
         };
-        let (first, second) = (of(0, &small), of(1, &large));
+        let (first, second) = (charge_of(0, &small), charge_of(1, &large));
         let mut admitted = [0; 2];
         for _ in 0..EACH / 2 {
             let decision = runtime.block_on(charge(&store, &[first, second], together));

@@ -77,7 +77,7 @@ pub struct DiskOptions {
 
 /// Keeps states in memory, and on disk what they were at the last sync.
 ///
-/// **Exact.** As the [memory store](MemoryStore). Until everything is loaded, charges wait within their budget.
+/// **Exact.** As the [memory store](MemoryStore). Until everything is loaded, charges wait within their timeout.
 ///
 /// **Durable.** [`finish`](Self::finish) loses nothing. A process that is killed loses at most what changed since the
 /// last completed sync: hits are admitted again, and refunded hits count again until they expire.
@@ -155,11 +155,11 @@ impl<C: Clock> DiskStore<C> {
         }
     }
 
-    async fn loaded_within(&self, budget: Duration) -> Result<(), StoreError> {
+    async fn loaded_within(&self, max_wait: Duration) -> Result<(), StoreError> {
         if self.status.is_loaded() {
             return Ok(());
         }
-        let loaded = timeout(budget, self.status.wait_until_loaded()).await;
+        let loaded = timeout(max_wait, self.status.wait_until_loaded()).await;
         loaded.map_err(|_| StoreError::Unavailable)
     }
 }
@@ -192,7 +192,7 @@ impl<C: Clock> Store for DiskStore<C> {
         }
         Some(async move {
             let mut answers = Answers::new();
-            match self.loaded_within(batch.budget).await {
+            match self.loaded_within(batch.timeout).await {
                 Ok(()) => self.memory.charge_now(&batch, &mut answers),
                 Err(error) => answers.extend(batch.charges.iter().map(|_| Err(error))),
             }
@@ -206,14 +206,14 @@ impl<C: Clock> States for DiskStore<C> {
         &self,
         key: StateKey<'_>,
         spans: &[Micros],
-        budget: Duration,
+        timeout: Duration,
     ) -> Result<KeyState, StoreError> {
-        self.loaded_within(budget).await?;
+        self.loaded_within(timeout).await?;
         Ok(self.memory.read_now(key, spans))
     }
 
-    async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
-        self.loaded_within(budget).await?;
+    async fn reset(&self, key: StateKey<'_>, timeout: Duration) -> Result<(), StoreError> {
+        self.loaded_within(timeout).await?;
         self.memory.reset_now(key);
         Ok(())
     }

@@ -9,7 +9,7 @@ named_enum! {
         /// It cannot be reached.
         #[error("the store could not be reached")]
         Unavailable = "unavailable",
-        /// It did not answer within the budget.
+        /// It did not answer within the timeout.
         #[error("the store did not answer in time")]
         TimedOut = "timed_out",
         /// The caller's deadline was shorter than its answer.

@@ -44,7 +44,7 @@ const QUIET: Micros = 10 * SECOND;
 /// **Local counts** start with the first failure. They are dropped when the store answers and has not failed for ten
 /// seconds: part of a store may fail while the rest answers, and an unstable one does not reset all counts each time.
 ///
-/// **Time.** The guard has no timer of its own: every store ends within the batch's budget.
+/// **Time.** The guard has no timer of its own: every store ends within the batch's timeout.
 ///
 /// **Cost.** While the store answers: a look at each answer, one atomic load and one addition.
 #[derive(Debug)]
@@ -131,9 +131,9 @@ impl<S: States, C: Clock + Monotonic + Clone> States for Guard<S, C> {
         &self,
         key: StateKey<'_>,
         spans: &[Micros],
-        budget: Duration,
+        timeout: Duration,
     ) -> Result<KeyState, StoreError> {
-        self.inner.read(key, spans, budget).await
+        self.inner.read(key, spans, timeout).await
     }
 
     fn read_local(&self, key: StateKey<'_>) -> Option<(Arc<Plan>, KeyState)> {
@@ -143,8 +143,8 @@ impl<S: States, C: Clock + Monotonic + Clone> States for Guard<S, C> {
     }
 
     /// Resets the local count of an outage too, also if the inner store fails.
-    async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
-        let reset = self.inner.reset(key, budget).await;
+    async fn reset(&self, key: StateKey<'_>, timeout: Duration) -> Result<(), StoreError> {
+        let reset = self.inner.reset(key, timeout).await;
         if let Some(local) = &*self.local.load() {
             let plan = self.share(key.plan);
             local.reset_now(StateKey { plan: &plan, ..key });

@@ -74,7 +74,7 @@ use weir_limit::{Decision, KeyState, LeasedHits, Micros};
 ///
 /// **In order.** While a charge of a lease is in flight, it is not known whether the store makes it before or after
 /// another one of its key. So those that the lease cannot serve wait until it has an answer or is lost: for half of
-/// their budget, and no longer than a lease lasts. Charges of other keys do not wait.
+/// their timeout, and no longer than a lease lasts. Charges of other keys do not wait.
 ///
 /// **Returned.** What is left after the length of a lease is returned by an [undo](weir_limit::Op::Undo); at once where
 /// a request asks for more hits than are left or does anything else than take and look, where the plan changes, and
@@ -148,7 +148,7 @@ impl<S: Store> Local<S> {
         answers
     }
 
-    /// Charges what is not known of a batch: the keys that have to wait after up to half of the budget, and others at once.
+    /// Charges what is not known of a batch: the keys that have to wait after up to half of the timeout, and others at once.
     async fn charge_part(
         &self,
         mut split: Box<Split<'_>>,
@@ -173,7 +173,7 @@ impl<S: Store> Local<S> {
         };
         let waiting = async {
             let start = Instant::now();
-            let _ = timeout(batch.budget / 2, join_all(answered)).await;
+            let _ = timeout(batch.timeout / 2, join_all(answered)).await;
             let batch = Batch { charges: &behind, ..batch.after(start.elapsed()) };
             let mut answers = Answers::new();
             match self.answer_known(&batch, sent, Unserved::Ends, &mut answers) {
@@ -229,17 +229,17 @@ impl<S: States> States for Local<S> {
         &self,
         key: StateKey<'_>,
         spans: &[Micros],
-        budget: Duration,
+        timeout: Duration,
     ) -> Result<KeyState, StoreError> {
-        let state = self.inner.read(key, spans, budget).await?;
+        let state = self.inner.read(key, spans, timeout).await?;
         let left = self.table.left(&key.charge());
         Ok(KeyState { leased: left.map(|(hits, ends_in)| LeasedHits { hits, ends_in }), ..state })
     }
 
     /// Forgets what is known of the key too, also if the inner store fails: it may have deleted the state nevertheless.
-    async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
+    async fn reset(&self, key: StateKey<'_>, timeout: Duration) -> Result<(), StoreError> {
         self.table.reset(&key.charge());
-        let reset = self.inner.reset(key, budget).await;
+        let reset = self.inner.reset(key, timeout).await;
         // What was learned meanwhile may be of the state before.
         self.table.reset(&key.charge());
         reset

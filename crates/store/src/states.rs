@@ -32,7 +32,7 @@ impl<'a> StateKey<'a> {
 /// A store whose states can be read and reset. Not on the path of a request.
 pub trait States: Store {
     /// Reads a key's state with what its id has reserved, and counts the hits of the last `spans`. Changes neither the
-    /// state nor its expiry. Ends within `budget`.
+    /// state nor its expiry. Ends within `timeout`.
     ///
     /// # Errors
     ///
@@ -41,7 +41,7 @@ pub trait States: Store {
         &self,
         key: StateKey<'_>,
         spans: &[Micros],
-        budget: Duration,
+        timeout: Duration,
     ) -> impl Future<Output = Result<KeyState, StoreError>> + Send;
 
     /// Returns what the policy `local` has counted for a key in place of a store that fails, and its share of the plan;
@@ -52,7 +52,7 @@ pub trait States: Store {
 
     /// Deletes a key's state, whatever it is: the next charge starts over. What ids have reserved can be settled, and
     /// returns nothing: the time of the reset is kept until that has lapsed. Hits in flight of a concurrency limit are
-    /// no longer counted. Ends within `budget`.
+    /// no longer counted. Ends within `timeout`.
     ///
     /// # Errors
     ///
@@ -61,6 +61,6 @@ pub trait States: Store {
     fn reset(
         &self,
         key: StateKey<'_>,
-        budget: Duration,
+        timeout: Duration,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 }

@@ -24,7 +24,7 @@ pub trait Store: Send + Sync + 'static {
     /// Starts to charge a batch. Adds one answer for each charge to `answers`, in order, if all are known at once; else
     /// returns what they are to be waited for with.
     ///
-    /// The wait ends within the batch's budget. If it is dropped before, the store releases the holds that have an id, and
+    /// The wait ends within the batch's timeout. If it is dropped before, the store releases the holds that have an id, and
     /// cancels reservations, once their outcome is known; whatever else was sent stays charged.
     fn start<'a>(
         &'a self,

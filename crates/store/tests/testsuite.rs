@@ -99,7 +99,7 @@ impl States for MapStore {
         &self,
         key: StateKey<'_>,
         spans: &[Micros],
-        _budget: Duration,
+        _timeout: Duration,
     ) -> Result<KeyState, StoreError> {
         let (maps, now) = (self.maps.lock(), self.clock.now());
         let unused = State::default();
@@ -110,7 +110,7 @@ impl States for MapStore {
         Ok(KeyState { reservation, ..key.plan.inspect(state, now, spans) })
     }
 
-    async fn reset(&self, key: StateKey<'_>, _budget: Duration) -> Result<(), StoreError> {
+    async fn reset(&self, key: StateKey<'_>, _timeout: Duration) -> Result<(), StoreError> {
         let (mut maps, map_key) = (self.maps.lock(), MapStore::map_key(key));
         maps.states.remove(&map_key);
         for ((of, _), reservation) in &mut maps.reservations {

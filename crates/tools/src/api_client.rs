@@ -402,8 +402,8 @@ mod tests {
     #[test]
     fn an_answer_of_another_version_is_read_if_it_has_what_is_needed() {
         let known = r#""error":"no","help":"list""#;
-        let of = |json: &str| read::<ErrorAnswer>(&serde_json::from_str(json).unwrap());
-        let answer = of(&format!(r#"{{{known},"newer":[1]}}"#)).unwrap();
+        let parse = |json: &str| read::<ErrorAnswer>(&serde_json::from_str(json).unwrap());
+        let answer = parse(&format!(r#"{{{known},"newer":[1]}}"#)).unwrap();
         assert_eq!((answer.error.as_str(), answer.help.as_str()), ("no", "list"));
         for (json, cause) in [
             (
@@ -412,7 +412,7 @@ mod tests {
             ),
             (r#"{"error":"no","help":1}"#, "expected a string; use the weir of its version"),
         ] {
-            let Err(ClientError::Connection(error)) = of(json) else { panic!("{json}") };
+            let Err(ClientError::Connection(error)) = parse(json) else { panic!("{json}") };
             assert!(error.contains(cause), "{error}");
         }
     }

@@ -44,7 +44,7 @@ pub struct TestArgs {
     filter: Option<String>,
     /// Format of the results.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
-    output: Output,
+    output: TestOutput,
     /// Reject limits that may need more state per key.
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse_size)]
     #[arg(allow_hyphen_values = true)]
@@ -56,7 +56,7 @@ pub struct TestArgs {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Output {
+enum TestOutput {
     Text,
     Junit,
 }
@@ -70,11 +70,11 @@ pub fn run(args: &TestArgs) -> ExitCode {
     }
     let mut out = io::stdout().lock();
     let printed = match args.output {
-        Output::Text => {
+        TestOutput::Text => {
             let is_colored = has_colors(&out);
             text::print(&report, is_colored, &mut out, &mut io::stderr().lock())
         }
-        Output::Junit => junit::print(&report, &mut out),
+        TestOutput::Junit => junit::print(&report, &mut out),
     };
     finish(printed, if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use self::events::{Key, Row, time};
-use self::replica::{Replica, Status};
+use self::replica::{Replica, ReplicaStatus};
 use super::api_client::{ApiClient, ClientError, ConnectionArgs, read};
 use super::describe::part;
 use super::match_args::MatchArgs;
@@ -103,7 +103,7 @@ fn ask(args: &WhyArgs, server: Option<&str>) -> Result<Replica, ClientError> {
     let history: HistoryAnswer = read(&client.get("/v1/history?step=1s")?)?;
     // After the history: what applies now is never older than the changes that are listed.
     let explained: Explained<LiveDescriptor> = read(&client.get(&explain)?)?;
-    let status = read::<Answer>(&client.get("/v1/status")?)?.status;
+    let status = read::<StatusAnswer>(&client.get("/v1/status")?)?.status;
     let mut denied: TopList = read(&client.get("/v1/top?by=denied&window=1h&limit=10000")?)?;
     let shown = explained.descriptors.first().map_or(&[][..], |descriptor| &descriptor.shown);
     let key = Key { domain: &explained.domain, entries: descriptor.entries(), shown };
@@ -117,8 +117,8 @@ fn ask(args: &WhyArgs, server: Option<&str>) -> Result<Replica, ClientError> {
 }
 
 #[derive(Deserialize)]
-struct Answer {
-    status: Status,
+struct StatusAnswer {
+    status: ReplicaStatus,
 }
 
 fn print_all(replicas: &[Replica], since: Duration, out: &mut dyn Write) -> io::Result<()> {

@@ -15,7 +15,7 @@ use weir_library::store::{MemoryStore, Store};
 use weir_library::{Descriptor, Holds, Limiter, LimiterOptions, Request as Question, SystemClock};
 
 /// How long a request may wait for the store.
-const BUDGET: Duration = Duration::from_millis(100);
+const STORE_TIMEOUT: Duration = Duration::from_millis(100);
 
 struct Limits<S> {
     rules: RuleSet,
@@ -65,7 +65,7 @@ async fn limit<S: Store + 'static>(limits: Shared<S>, request: Request, next: Ne
     let descriptors = &[Descriptor { entries: &[("user", user)], ..Descriptor::default() }];
     let question = Question { domain: "shop", descriptors, ..Question::default() };
     let (Limits { rules, limiter }, mut holds) = (&**limits, Holds::default());
-    let response = match limiter.decide(Some(rules), &question, BUDGET, &mut holds).await {
+    let response = match limiter.decide(Some(rules), &question, STORE_TIMEOUT, &mut holds).await {
         Ok(decision) if decision.over_limit => {
             // In whole seconds. Without one, waiting does not help.
             let wait = decision.retry_after().map(|wait| wait.as_secs_f64().ceil().to_string());

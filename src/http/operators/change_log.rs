@@ -35,11 +35,11 @@ pub(super) const MAX_AFTER: usize = 100;
 #[derive(Debug)]
 pub struct ChangeLog {
     clock: ControlClock,
-    state: Mutex<State>,
+    state: Mutex<ChangeLogState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct ChangeLogState {
     /// The number of the newest change.
     newest: u64,
     operator: Recent,
@@ -53,7 +53,7 @@ struct State {
 
 impl ChangeLog {
     pub fn new(clock: ControlClock) -> ChangeLog {
-        let state = State {
+        let state = ChangeLogState {
             newest: 0,
             operator: Recent::new(MAX_OPERATOR_CHANGES),
             others: Recent::new(MAX_OTHERS),
@@ -136,7 +136,7 @@ impl ChangeLog {
     /// Returns the number of the newest change, and the last changes after a number, the oldest first.
     pub(super) fn after(&self, number: u64) -> (u64, Vec<Arc<str>>) {
         let state = self.state.lock();
-        let State { newest, operator, others, denials, .. } = &*state;
+        let ChangeLogState { newest, operator, others, denials, .. } = &*state;
         let all = [operator, others, denials].into_iter().flat_map(|recent| recent.after(number));
         let mut changes = sorted(all);
         changes.drain(..changes.len().saturating_sub(MAX_AFTER));
@@ -144,7 +144,7 @@ impl ChangeLog {
     }
 }
 
-impl State {
+impl ChangeLogState {
     /// Returns the number of a new change, and the change. Numbers are times in microseconds that are made
     /// unique, so that those of a restarted process are greater, too.
     fn next(&mut self, at: Micros, event: &str, mut change: Value) -> (u64, Value) {

@@ -64,10 +64,10 @@ struct Sample<'a, R> {
 
 /// What was counted. Its memory is allocated at the start.
 #[derive(Debug)]
-pub struct History(Mutex<State>);
+pub struct History(Mutex<HistoryState>);
 
 #[derive(Debug)]
-struct State {
+struct HistoryState {
     rings: [Ring; 2],
     busy: BusyRules,
     all: Counts,
@@ -79,7 +79,7 @@ struct State {
 
 impl Default for History {
     fn default() -> History {
-        History(Mutex::new(State {
+        History(Mutex::new(HistoryState {
             rings: STEPS.map(|(seconds, kept)| Ring::new(seconds, kept)),
             busy: BusyRules::new(),
             all: [0; 4],
@@ -163,7 +163,7 @@ impl History {
     }
 }
 
-impl State {
+impl HistoryState {
     /// Returns the rules that were asked for in the steps before the second `end`, the busiest first.
     fn rules(&self, ring: &Ring, end: u64) -> Vec<HistoryRule> {
         let rules = self.busy.slots().map(|(number, slot)| {

@@ -308,13 +308,13 @@ mod tests {
 
     #[test]
     fn problems_that_do_the_most_harm_come_first() {
-        let of = |severity, kind| Problem { severity, ..problem(kind, "") };
+        let problem_of = |severity, kind| Problem { severity, ..problem(kind, "") };
         let mut problems = [
-            of(Severity::Warning, "store"),
-            of(Severity::Critical, "rules"),
-            of(Severity::Critical, "controls"),
-            of(Severity::Critical, "store"),
-            of(Severity::Warning, "controls"),
+            problem_of(Severity::Warning, "store"),
+            problem_of(Severity::Critical, "rules"),
+            problem_of(Severity::Critical, "controls"),
+            problem_of(Severity::Critical, "store"),
+            problem_of(Severity::Warning, "controls"),
         ];
         problems.sort_by_key(Problem::rank);
         assert_eq!(

@@ -31,7 +31,7 @@ use super::error::ApiError;
 use super::history::History;
 use super::query::Query;
 use super::sources::Sources;
-use crate::http::budget::BufferBudget;
+use crate::http::buffer_memory::BufferMemory;
 use weir_rules::{YAML_HEADER, truncated};
 use weir_store::{Operations, States};
 
@@ -52,7 +52,7 @@ pub fn v1<S: States + Operations + 'static>(
         controls_page: controls::page(controls.clone()),
         rules_page: rules::page(rules.clone(), limiter.denials().redaction().clone()),
         yaml_page: rules_page(rules.clone(), YAML, |rules| rules.to_yaml(), YAML_HEADER),
-        buffers: BufferBudget::new(MAX_BUFFERED_BYTES),
+        buffers: BufferMemory::new(MAX_BUFFERED_BYTES),
         sources,
         history,
         timeout,

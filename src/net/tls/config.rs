@@ -70,8 +70,8 @@ impl Files {
     /// Checks the files and makes a configuration of them. An error names the setting, the file, the cause and the fix.
     pub fn check(&self, options: &TlsOptions) -> Result<Checked, SetupError> {
         let provider = Arc::new(ring::default_provider());
-        let cert = Source { group: options.group, setting: "cert", path: &options.cert };
-        let key = Source { group: options.group, setting: "key", path: &options.key };
+        let cert = SettingFile { group: options.group, setting: "cert", path: &options.cert };
+        let key = SettingFile { group: options.group, setting: "key", path: &options.key };
         let chain = cert.certificates(&self.cert)?;
         let private_key = key.private_key(&self.key)?;
         let config = ServerConfig::builder_with_provider(provider.clone())
@@ -107,11 +107,11 @@ impl Files {
     fn roots<'a>(
         &self,
         options: &'a TlsOptions,
-    ) -> Result<Option<(Source<'a>, Arc<RootCertStore>)>, SetupError> {
+    ) -> Result<Option<(SettingFile<'a>, Arc<RootCertStore>)>, SetupError> {
         let (Some(path), Some(contents)) = (&options.client_ca, &self.client_ca) else {
             return Ok(None);
         };
-        let source = Source { group: options.group, setting: "client_ca", path };
+        let source = SettingFile { group: options.group, setting: "client_ca", path };
         let mut roots = RootCertStore::empty();
         for certificate in source.certificates(contents)? {
             roots.add(certificate).map_err(|error| source.invalid(&error, CERTIFICATES))?;
@@ -122,15 +122,15 @@ impl Files {
 
 /// A file that a setting names.
 #[derive(Clone, Copy, Debug)]
-struct Source<'a> {
+struct SettingFile<'a> {
     group: &'a str,
     setting: &'a str,
     path: &'a Path,
 }
 
-impl Source<'_> {
+impl SettingFile<'_> {
     fn error(&self, cause: &dyn Display, help: &str) -> String {
-        let Source { group, setting, path } = self;
+        let SettingFile { group, setting, path } = self;
         let path = if *setting == "key" { shown_path(path) } else { path.display().to_string() };
         format!("{group}.{setting} names {path}: {cause}; {help}")
     }

@@ -18,14 +18,14 @@ const MAX_WAIT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Queue<T> {
-    waiting: Mutex<Waiting<T>>,
+    waiting: Mutex<WaitQueue<T>>,
     changed: Notify,
     closed: AtomicBool,
 }
 
 impl<T> Queue<T> {
     pub fn new() -> Queue<T> {
-        let (waiting, changed) = (Mutex::new(Waiting(VecDeque::new())), Notify::new());
+        let (waiting, changed) = (Mutex::new(WaitQueue(VecDeque::new())), Notify::new());
         Queue { waiting, changed, closed: AtomicBool::new(false) }
     }
 
@@ -56,9 +56,9 @@ impl<T> Queue<T> {
 
 /// What waits, and since when.
 #[derive(Debug)]
-struct Waiting<T>(VecDeque<(Instant, T)>);
+struct WaitQueue<T>(VecDeque<(Instant, T)>);
 
-impl<T> Waiting<T> {
+impl<T> WaitQueue<T> {
     fn push(&mut self, newcomer: T, max: usize, now: Instant) -> Option<T> {
         let length = self.0.len();
         let is_late = |(since, _): &(Instant, T)| now.duration_since(*since) > MAX_WAIT;
@@ -86,8 +86,8 @@ mod tests {
 
     const MAX: usize = 10_000;
 
-    fn waiting() -> (Waiting<usize>, Instant) {
-        (Waiting(VecDeque::new()), Instant::now())
+    fn waiting() -> (WaitQueue<usize>, Instant) {
+        (WaitQueue(VecDeque::new()), Instant::now())
     }
 
     #[test]

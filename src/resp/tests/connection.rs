@@ -119,14 +119,14 @@ async fn echo(stream: &mut DuplexStream, length: usize) {
 }
 
 #[tokio::test]
-async fn requests_in_part_share_a_budget() {
+async fn requests_in_part_share_memory() {
     let server = Server::in_memory(limits(), None);
     let mut hostile: Vec<_> = (0..100).map(|_| server.connect()).collect();
     for stream in &mut hostile {
         send_part(stream, 250_000, 200_000).await;
     }
     // Each holds at least 200 000 bytes, of which 64 KiB are free.
-    wait_until("the budget is used up", || server.stats().memory_refusals.get() >= 38).await;
+    wait_until("the memory is used up", || server.stats().memory_refusals.get() >= 38).await;
     assert!(server.stats().memory_refusals.get() < 100);
     let mut reply = String::new();
     hostile.pop().unwrap().read_to_string(&mut reply).await.unwrap();
@@ -145,7 +145,7 @@ async fn requests_in_part_share_a_budget() {
 }
 
 #[tokio::test]
-async fn unread_replies_share_a_budget() {
+async fn unread_replies_share_memory() {
     let server = Server::in_memory(limits(), None);
     let mut hostile: Vec<_> = (0..200).map(|_| server.connect()).collect();
     for stream in &mut hostile {
@@ -155,11 +155,11 @@ async fn unread_replies_share_a_budget() {
             let _ = stream.write_all(b"\r\n").await;
         }
     }
-    wait_until("the budget is used up", || server.stats().memory_refusals.get() >= 61).await;
+    wait_until("the memory is used up", || server.stats().memory_refusals.get() >= 61).await;
     assert!(server.stats().memory_refusals.get() < 200);
     let mut client = server.connect();
     echo(&mut client, 16_000).await;
-    // A client within the budget gets its replies when it reads.
+    // A client within the limit gets its replies when it reads.
     let mut replies = Vec::new();
     hostile[0].shutdown().await.unwrap();
     timeout(PATIENCE, hostile[0].read_to_end(&mut replies)).await.expect("the end").unwrap();

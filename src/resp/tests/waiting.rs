@@ -28,7 +28,7 @@ fn waits() -> Waits {
     Arc::new(Gated { inner, release: Semaphore::new(0) })
 }
 
-/// A memory budget of a mebibyte.
+/// A mebibyte for all clients.
 fn server(store: &Waits) -> Server<Waits> {
     let timeout = Duration::from_secs(3_600);
     let limits = Limits { timeout, max_request: 16 << 10, max_buffered: 1 << 20 };
@@ -44,7 +44,7 @@ async fn charges(store: &Waits) -> usize {
 }
 
 #[tokio::test]
-async fn waiting_requests_share_a_budget_and_each_connection_has_one() {
+async fn waiting_requests_share_memory_and_each_connection_has_its_own() {
     const CLIENTS: usize = 300;
     const REQUESTS: usize = 200;
     let store = waits();

@@ -49,7 +49,7 @@ const ENCODINGS: HeaderValue = HeaderValue::from_static("gzip,identity");
 #[derive(Debug)]
 pub(super) struct CallContext<S> {
     pub grpc: Arc<Grpc<S>>,
-    pub budget: Arc<ConnectionMemory>,
+    pub memory: Arc<ConnectionMemory>,
     pub outbound: Arc<Outbound>,
     pub timer: CallTimer,
     pub ends: Ends,
@@ -240,7 +240,7 @@ impl CompleteRequest {
         }
         self.has_waited = true;
         if bytes > FREE_REQUEST_BYTES || self.reservation.is_some() {
-            let reservation = || shared.budget.reservation();
+            let reservation = || shared.memory.reservation();
             if !self.reservation.get_or_insert_with(reservation).resize(bytes) {
                 return failed(memory_exceeded());
             }
@@ -292,7 +292,7 @@ pub(super) fn send<S>(
             };
             stream.reserve_capacity(message.len());
             if stream.capacity() < message.len() || shared.outbound.is_full() {
-                let reservation = shared.budget.reservation();
+                let reservation = shared.memory.reservation();
                 return PendingResponse { stream, message, held, reservation, outcome }.wait();
             }
             shared.outbound.hand_over(message.len());

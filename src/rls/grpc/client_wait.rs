@@ -33,7 +33,7 @@ impl PartialRequest {
     async fn receive<S: Store>(self, shared: &CallContext<S>) -> CallState {
         let PartialRequest { first, mut body, encoding, timeout, mut trace, mut respond } = self;
         let limits = &shared.grpc.limits;
-        let mut reservation = shared.budget.reservation();
+        let mut reservation = shared.memory.reservation();
         let receive = receive_message(first, &mut body, &mut reservation, limits);
         let received = tokio::time::timeout(limits.timeout, receive).await.unwrap_or_else(|_| {
             let text = "the request was not received in time (setting clients.timeout)";

@@ -104,7 +104,7 @@ pub(super) async fn serve<S: Store>(
         handle,
         is_old: &is_old,
         timeout: limits.timeout,
-        state: State::Open,
+        state: ConnectionState::Open,
         read_deadline: WriteDeadline::new(limits.timeout),
     };
     match poll_fn(|cx| connection.poll(cx, shutdown.as_mut(), keep_alive.as_mut())).await {
@@ -113,7 +113,7 @@ pub(super) async fn serve<S: Store>(
     }
 }
 
-enum State {
+enum ConnectionState {
     Open,
     /// Sent GOAWAY because of its age. Calls in progress end with the deadline.
     Aged {
@@ -146,7 +146,7 @@ struct GrpcConnection<'a, S, T, C> {
     /// Set at the maximum age, by what polls the timer of the connection.
     is_old: &'a AtomicBool,
     timeout: Duration,
-    state: State,
+    state: ConnectionState,
     /// Runs while the client does not read all that was written.
     read_deadline: WriteDeadline,
 }
@@ -178,7 +178,7 @@ where
 
     /// Whether the connection has just reached its maximum age.
     fn is_old_and_open(&self) -> bool {
-        matches!(self.state, State::Open) && self.is_old.load(Ordering::Relaxed)
+        matches!(self.state, ConnectionState::Open) && self.is_old.load(Ordering::Relaxed)
     }
 
     fn poll_steps(
@@ -239,26 +239,26 @@ where
         cx: &mut Context<'_>,
         shutdown: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<bool, End> {
-        let is_draining = matches!(self.state, State::Draining { .. });
+        let is_draining = matches!(self.state, ConnectionState::Draining { .. });
         if !is_draining && shutdown.poll(cx).is_ready() {
             self.drain(self.timeout);
             self.h2.graceful_shutdown();
             return Ok(true);
         }
         match &mut self.state {
-            State::Open if self.is_old.load(Ordering::Relaxed) => {
+            ConnectionState::Open if self.is_old.load(Ordering::Relaxed) => {
                 let grace = self.shared.grpc.limits.max_age_grace;
-                self.state = State::Aged { deadline: Box::pin(sleep(grace)) };
+                self.state = ConnectionState::Aged { deadline: Box::pin(sleep(grace)) };
                 self.h2.graceful_shutdown();
                 return Ok(true);
             }
-            State::Open => {}
-            State::Aged { deadline } => {
+            ConnectionState::Open => {}
+            ConnectionState::Aged { deadline } => {
                 if deadline.as_mut().poll(cx).is_ready() {
                     return Err(End::Closed);
                 }
             }
-            State::Draining { deadline } => {
+            ConnectionState::Draining { deadline } => {
                 if deadline.as_mut().poll(cx).is_ready() && !self.calls.has_waiting() {
                     return Err(End::Closed);
                 }
@@ -279,7 +279,7 @@ where
     }
 
     fn drain(&mut self, grace: Duration) {
-        self.state = State::Draining { deadline: Box::pin(sleep(grace)) };
+        self.state = ConnectionState::Draining { deadline: Box::pin(sleep(grace)) };
     }
 
     fn is_busy(&self) -> bool {

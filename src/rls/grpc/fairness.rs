@@ -60,8 +60,8 @@ impl ReadScheduler {
     pub async fn next_turn(&self) {
         let turn = self.new_turn();
         poll_fn(|cx| match turn.state.get() {
-            State::Granted => Poll::Ready(()),
-            State::Reading | State::Queued => {
+            TurnState::Granted => Poll::Ready(()),
+            TurnState::Reading | TurnState::Queued => {
                 turn.wait(cx);
                 Poll::Pending
             }
@@ -74,7 +74,7 @@ impl ReadScheduler {
         loop {
             tokio::task::yield_now().await;
             let Some((waker, turn)) = self.next_waiting() else { return };
-            turn.state.set(State::Granted);
+            turn.state.set(TurnState::Granted);
             waker.wake();
         }
     }
@@ -98,7 +98,7 @@ pub(super) struct ReadTurn {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-enum State {
+enum TurnState {
     /// May read what remains of the turn.
     Reading,
     /// Used its turn up and waits for the next.
@@ -111,17 +111,17 @@ enum State {
 struct AtomicState(AtomicU8);
 
 impl AtomicState {
-    fn get(&self) -> State {
-        const READING: u8 = State::Reading as u8;
-        const QUEUED: u8 = State::Queued as u8;
+    fn get(&self) -> TurnState {
+        const READING: u8 = TurnState::Reading as u8;
+        const QUEUED: u8 = TurnState::Queued as u8;
         match self.0.load(Ordering::Relaxed) {
-            READING => State::Reading,
-            QUEUED => State::Queued,
-            _ => State::Granted,
+            READING => TurnState::Reading,
+            QUEUED => TurnState::Queued,
+            _ => TurnState::Granted,
         }
     }
 
-    fn set(&self, state: State) {
+    fn set(&self, state: TurnState) {
         self.0.store(state as u8, Ordering::Relaxed);
     }
 }
@@ -131,10 +131,10 @@ impl ReadTurn {
     /// connection's task is polled.
     pub fn start_poll(&self) {
         let bytes = match self.state.get() {
-            State::Reading => TURN_BYTES,
-            State::Queued => return,
-            State::Granted => {
-                self.state.set(State::Reading);
+            TurnState::Reading => TURN_BYTES,
+            TurnState::Queued => return,
+            TurnState::Granted => {
+                self.state.set(TurnState::Reading);
                 RESUMED_TURN_BYTES
             }
         };
@@ -153,10 +153,10 @@ impl ReadTurn {
 
     /// Queues for the next turn. The task is woken when it is granted.
     pub fn wait(self: &Arc<Self>, cx: &Context<'_>) {
-        if self.state.get() == State::Queued {
+        if self.state.get() == TurnState::Queued {
             return;
         }
-        self.state.set(State::Queued);
+        self.state.set(TurnState::Queued);
         let mut queue = self.scheduler.0.lock();
         queue.waiting.push_back((cx.waker().clone(), self.clone()));
         if !std::mem::replace(&mut queue.is_running, true) {

@@ -36,7 +36,7 @@ pub struct Grpc<S> {
     pub(super) routes: Routes,
     pub(super) limits: Limits,
     pub(super) sampler: Sampler,
-    pub(super) budget: Arc<ClientMemory>,
+    pub(super) client_memory: Arc<ClientMemory>,
     pub stats: Arc<GrpcStats>,
     abuse_log: Throttle,
 }
@@ -56,7 +56,7 @@ impl<S> Grpc<S> {
             routes: routes.prepare(),
             limits,
             sampler,
-            budget: ClientMemory::new(limits.max_buffered, FREE_BYTES),
+            client_memory: ClientMemory::new(limits.max_buffered, FREE_BYTES),
             stats: Arc::new(GrpcStats::default()),
             abuse_log: Throttle::default(),
         }

@@ -50,7 +50,7 @@ pub(super) fn start<S: Store>(
     let path = request.uri().path();
     let is_budget = path.starts_with("/weir.budget.");
     let bytes = if is_budget { BUDGET_BYTES } else { CALL_BYTES };
-    let mut reservation = shared.budget.reservation();
+    let mut reservation = shared.memory.reservation();
     let refused = if !is_budget && Arc::strong_count(&shared.tonic_calls) > MAX_CALLS {
         let text = format!(
             "more than {MAX_CALLS} concurrent calls of health and reflection on one connection"
@@ -67,7 +67,7 @@ pub(super) fn start<S: Store>(
     }
     let held = (reservation, (!is_budget).then(|| shared.tonic_calls.clone()));
     let (routes, timeout) = (shared.grpc.routes.clone(), shared.grpc.limits.timeout);
-    let unread = path.starts_with("/grpc.reflection.").then(|| shared.budget.reservation());
+    let unread = path.starts_with("/grpc.reflection.").then(|| shared.memory.reservation());
     let method = OtherMethod::of(path);
     let trace = match method.full_name().filter(|_| is_budget) {
         Some(name) => shared.grpc.sampler.start_call(name, request.headers(), &shared.ends),

@@ -15,7 +15,7 @@ use tonic::{Code, Response, Status};
 use tracing::Span;
 
 use self::messages::{BudgetRequest, BudgetResponse};
-use super::rate_limit::{HoldGuard, RateLimit, parse_timeout, store_budget};
+use super::rate_limit::{HoldGuard, RateLimit, parse_timeout, store_timeout};
 use crate::proto::weir::budget::v1 as pb;
 use pb::budget_service_server;
 use weir_common::random::random_bytes;
@@ -83,10 +83,10 @@ impl<S: Store> RateLimit<S> {
             timeout = self.first_rules(timeout).await;
             rules = self.rules.load();
         }
-        let budget = store_budget(self.options.budget, timeout);
+        let timeout = store_timeout(self.options.store_timeout, timeout);
         // On the heap: a connection's task is as large as the largest of its futures.
         let decided =
-            Box::pin(self.limiter.decide(rules.as_deref(), &request, budget, holds)).await;
+            Box::pin(self.limiter.decide(rules.as_deref(), &request, timeout, holds)).await;
         let answer = decided.and_then(|decision| R::Response::of(&id, step, &decision));
         // Before the answer: the same request, made again, must not rely on hits that are then returned.
         if let Some(denied) = holds.denied() {

@@ -1,6 +1,6 @@
 //! The optional parts of a request that clients may use, per protocol.
 
-use weir_limiter::{Budget, BudgetStep, Descriptor, RequestError};
+use weir_limiter::{Budget, Descriptor, RequestError, ReservationStep};
 
 /// How a request arrived. Error texts name the settings of its protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,7 +84,7 @@ impl Permissions {
 }
 
 fn returns_hits(budget: &Budget<'_>) -> bool {
-    !matches!(budget.step, BudgetStep::Reserve(_))
+    !matches!(budget.step, ReservationStep::Reserve(_))
 }
 
 #[cfg(test)]

@@ -27,15 +27,15 @@ use weir_store::{Answer, Answers, Batch, Charge, Key, Role, States, Store, Store
 /// The part of a caller's timeout that is kept for the way back and for scheduling delays.
 const RETURN_MARGIN: Duration = Duration::from_millis(3);
 
-/// The longest budget, however long the caller's timeout.
-const MAX_BUDGET: Duration = Duration::from_millis(50);
+/// The longest timeout of the store, however long the caller's timeout.
+const MAX_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// The budget of a caller without a timeout. Envoy times out after 20 ms by default.
-const DEFAULT_BUDGET: Duration = Duration::from_millis(15);
+/// The timeout of the store for a caller without a timeout. Envoy times out after 20 ms by default.
+const DEFAULT_TIMEOUT: Duration = Duration::from_millis(15);
 
 /// The store is asked even if a caller's timeout leaves no time: otherwise a caller could provoke
 /// the failure policy. The answer may then arrive after the caller's deadline.
-const MIN_BUDGET: Duration = Duration::from_millis(1);
+const MIN_TIMEOUT: Duration = Duration::from_millis(1);
 
 /// Below this timeout, a late answer of the store is attributed to the caller.
 const SHORT_TIMEOUT: Duration = Duration::from_millis(10);
@@ -49,7 +49,7 @@ pub struct ResponseOptions {
     pub headers: HeaderOptions,
     pub dynamic_metadata: bool,
     /// Caps the time that the store has for one request; none: only the caller's timeout counts.
-    pub budget: Option<Duration>,
+    pub store_timeout: Option<Duration>,
     pub permissions: Permissions,
 }
 
@@ -156,10 +156,10 @@ impl<S: Store> RateLimit<S> {
                 timeout = self.first_rules(timeout).await;
                 rules = self.rules.load();
             }
-            let budget = store_budget(self.options.budget, timeout);
+            let timeout = store_timeout(self.options.store_timeout, timeout);
             let then = |decision: &RequestDecision<'_>| then(request, decision, &self.options);
             let rules = rules.as_deref();
-            let decided = self.limiter.decide_then(rules, request, budget, holds, then).await;
+            let decided = self.limiter.decide_then(rules, request, timeout, holds, then).await;
             if !holds.is_empty() {
                 self.cancel_denied(holds);
             }
@@ -170,7 +170,7 @@ impl<S: Store> RateLimit<S> {
     /// Charges a key that no rule applies to.
     pub async fn charge_key(&self, key: Key<'_>, plan: &Arc<Plan>, op: Op) -> Answer {
         let charges = [Charge { key, plan, op, hold: None, role: Role::Enforced }];
-        let batch = Batch::new(&charges, store_budget(self.options.budget, None));
+        let batch = Batch::new(&charges, store_timeout(self.options.store_timeout, None));
         let mut answers = Answers::new();
         self.limiter.store().charge(&batch, &mut answers).await;
         answers.pop().unwrap_or(Err(StoreError::Unavailable))
@@ -223,27 +223,27 @@ impl<S: Store + States> RateLimit<S> {
     ) -> Result<T, RequestError> {
         let rules = self.rules.load();
         let active = rules.as_deref().ok_or(RequestError::NoRules)?;
-        let budget = store_budget(self.options.budget, None);
-        let inspection = self.limiter.inspect(active, domain, descriptor, spans, budget);
+        let timeout = store_timeout(self.options.store_timeout, None);
+        let inspection = self.limiter.inspect(active, domain, descriptor, spans, timeout);
         let inspection = Box::pin(inspection).await;
         let inspection = inspection.map_err(|why| RequestError::BadDescriptor(0, why))?;
         Ok(then(&inspection))
     }
 }
 
-/// Returns the budget of a request whose caller sent `timeout`. `cap` is the setting `store.budget`; none is `auto`.
-pub(super) fn store_budget(cap: Option<Duration>, timeout: Option<Duration>) -> Duration {
-    let budget = match timeout {
-        None => cap.unwrap_or(DEFAULT_BUDGET),
-        Some(timeout) => cap.unwrap_or(MAX_BUDGET).min(timeout.saturating_sub(RETURN_MARGIN)),
+/// Returns the store's timeout for a request whose caller sent `timeout`. `cap` is the setting `store.budget`; none is `auto`.
+pub(super) fn store_timeout(cap: Option<Duration>, timeout: Option<Duration>) -> Duration {
+    let timeout = match timeout {
+        None => cap.unwrap_or(DEFAULT_TIMEOUT),
+        Some(timeout) => cap.unwrap_or(MAX_TIMEOUT).min(timeout.saturating_sub(RETURN_MARGIN)),
     };
-    budget.max(MIN_BUDGET)
+    timeout.max(MIN_TIMEOUT)
 }
 
-/// Returns the budget below which a late answer of the store is caused by the caller's short
+/// Returns the store's timeout below which a late answer of the store is caused by the caller's short
 /// timeout. The setting alone never leaves less.
 pub fn caller_deadline_below(cap: Option<Duration>) -> Duration {
-    store_budget(cap, Some(SHORT_TIMEOUT))
+    store_timeout(cap, Some(SHORT_TIMEOUT))
 }
 
 /// Releases a call's holds and reservations when its last clone is dropped, unless they are [kept](HoldGuard::keep).

@@ -15,7 +15,7 @@ pub struct Exchange {
     node: Node,
     /// The version of the last accepted response; empty before the first one.
     version: String,
-    rejected: Option<RejectedSet>,
+    rejected: Option<RejectedResponse>,
 }
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub enum ExchangeOutcome {
 }
 
 #[derive(Debug)]
-struct RejectedSet {
+struct RejectedResponse {
     fingerprint: u64,
     /// The status that was sent.
     status: google::rpc::Status,
@@ -109,7 +109,7 @@ impl Exchange {
                 let (status, nonce) = (status(&rejection), nonce.to_owned());
                 let sent = status.clone();
                 let fingerprint = fingerprint(&resources, &found);
-                self.rejected = Some(RejectedSet { fingerprint, status, version, nonce });
+                self.rejected = Some(RejectedResponse { fingerprint, status, version, nonce });
                 (ExchangeOutcome::Rejected, Some(sent))
             }
         }

@@ -43,11 +43,11 @@ pub struct XdsReport {
     url: String,
     /// A server may accept and end connections continuously.
     connected_line: Throttle,
-    state: Mutex<State>,
+    state: Mutex<ReportState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ReportState {
     connected: bool,
     lost_at: Option<Instant>,
     /// The version of the active rules.
@@ -65,7 +65,7 @@ struct FailureKind {
     throttle: Throttle,
 }
 
-impl State {
+impl ReportState {
     /// Returns whether to log a failure now, as [`Throttle::pass`].
     fn pass(&mut self, reason: &str) -> Option<u64> {
         let known = self.kinds.iter().position(|kind| kind.reason == reason);
@@ -157,7 +157,7 @@ impl XdsReport {
         self.publish(&state);
     }
 
-    fn publish(&self, state: &State) {
+    fn publish(&self, state: &ReportState) {
         let failure = state.failure.as_ref().map(|(when, failure)| {
             let since = when.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             json!({ "unix_seconds": since.as_secs(), "reason": failure })
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_logged_once_for_each_reason_and_connection() {
-        let mut state = State::default();
+        let mut state = ReportState::default();
         assert_eq!(state.pass("refused"), Some(0));
         assert_eq!(state.pass("refused"), None);
         assert_eq!(state.pass("no certificate"), Some(0));
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn reasons_beyond_the_maximum_are_logged_as_one() {
-        let mut state = State::default();
+        let mut state = ReportState::default();
         let logged = (0..100).filter(|i| state.pass(&format!("error {i}")).is_some()).count();
         assert_eq!((logged, state.kinds.len()), (MAX_KINDS, MAX_KINDS));
     }

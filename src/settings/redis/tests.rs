@@ -95,11 +95,11 @@ fn defaults_are_weirs_own() {
 #[test]
 fn the_budget_and_the_threshold_are_two_numbers() {
     const SLOW_AFTER: &str = "WEIR__STORE__REDIS__SLOW_AFTER";
-    let of = |env: &[(&str, &str)]| (*load(env).store.budget, redis(env).slow_after);
+    let times = |env: &[(&str, &str)]| (*load(env).store.budget, redis(env).slow_after);
     let ms = Duration::from_millis;
-    assert_eq!(of(&[(URL, "h:1")]), (None, ms(20)));
+    assert_eq!(times(&[(URL, "h:1")]), (None, ms(20)));
     let set = [(URL, "h:1"), ("WEIR__STORE__BUDGET", "8ms"), (SLOW_AFTER, "1s")];
-    assert_eq!(of(&set), (Some(ms(8)), ms(1_000)));
+    assert_eq!(times(&set), (Some(ms(8)), ms(1_000)));
     let second = ("WEIR__STORE__REDIS__PER_SECOND__URL", "i:1");
     let per_second = per_second(&[(URL, "h:1"), (SLOW_AFTER, "1s"), second]).unwrap();
     assert_eq!(per_second.slow_after, ms(1_000), "one for both");

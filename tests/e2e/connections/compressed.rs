@@ -84,13 +84,13 @@ async fn what_is_inflated_counts_as_memory_of_clients() {
     // A connection gets 256 KiB.
     let weir = setup().env("WEIR__CLIENTS__MAX_BUFFERED", "1MiB").start();
     let mut client = connect(&weir).await;
-    let of = |bytes: usize| compressed(&"x".repeat(bytes));
+    let message_of = |bytes: usize| compressed(&"x".repeat(bytes));
     let ask = async |client: &mut SendRequest<Bytes>, body| {
         let answer = send(client, encoded("gzip"), &[body]).await.unwrap();
         (answer.status.unwrap(), answer.message)
     };
-    assert_eq!(ask(&mut client, of(100 << 10)).await.0, "0");
-    let (status, reason) = ask(&mut client, of(600 << 10)).await;
+    assert_eq!(ask(&mut client, message_of(100 << 10)).await.0, "0");
+    let (status, reason) = ask(&mut client, message_of(600 << 10)).await;
     assert!(status == "8" && reason.contains("clients.max_buffered"), "{status} {reason}");
     // All is released, however the calls end: each inflates nearly what a connection gets.
     let calls = |client: SendRequest<Bytes>| {
@@ -101,7 +101,9 @@ async fn what_is_inflated_counts_as_memory_of_clients() {
                 let head = encoded("gzip").body(()).unwrap();
                 client = client.ready().await.unwrap();
                 let (response, mut stream) = client.send_request(head, false).unwrap();
-                stream.send_data(of(if i % 3 == 0 { 600 << 10 } else { 90 << 10 }), true).unwrap();
+                stream
+                    .send_data(message_of(if i % 3 == 0 { 600 << 10 } else { 90 << 10 }), true)
+                    .unwrap();
                 if i % 2 == 0 {
                     stream.send_reset(h2::Reason::CANCEL);
                 }
@@ -111,5 +113,5 @@ async fn what_is_inflated_counts_as_memory_of_clients() {
         calls
     };
     calls(client.clone()).join_all().await;
-    assert_eq!(ask(&mut client, of(100 << 10)).await.0, "0");
+    assert_eq!(ask(&mut client, message_of(100 << 10)).await.0, "0");
 }

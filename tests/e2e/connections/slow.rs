@@ -25,7 +25,7 @@ async fn status(client: &mut SendRequest<Bytes>, parts: &[Bytes]) -> Option<Stri
 }
 
 #[tokio::test]
-async fn half_sent_requests_are_refused_beyond_the_memory_budget() {
+async fn half_sent_requests_are_refused_beyond_the_memory() {
     let weir = setup()
         .env("WEIR__CLIENTS__TIMEOUT", "1h")
         .env("WEIR__CLIENTS__MAX_BUFFERED", "24MiB")
@@ -39,7 +39,7 @@ async fn half_sent_requests_are_refused_beyond_the_memory_budget() {
     let mut attackers = Vec::new();
     for _ in 0..8 {
         assert_eq!(status(&mut other, &in_pieces).await.as_deref(), Some("0"));
-        // One connection gets an eighth of the budget.
+        // One connection gets an eighth of the memory.
         let mut client = connect(&weir).await;
         for _ in 0..5 {
             halves.spawn(half(&mut client, 1 << 20));

@@ -137,10 +137,10 @@ fn every_request_is_answered_in_time_whatever_redis_does() {
     let mut all_beyond = Vec::new();
     for phase in &phases {
         let during = |sample: &&Sample| sample.sent >= phase.start && sample.sent < phase.observed;
-        let of = |which: usize| -> Vec<&Sample> {
+        let samples_of = |which: usize| -> Vec<&Sample> {
             samples.iter().filter(during).filter(|sample| sample.which == which).collect()
         };
-        let (of_redis, controls) = (of(0), of(1));
+        let (of_redis, controls) = (samples_of(0), samples_of(1));
         let took = |of: &[&Sample]| percentiles(of.iter().map(|sample| sample.took).collect());
         let (took, control) = (took(&of_redis), took(&controls));
         let beyond = unexplained(&of_redis, &controls);

@@ -69,7 +69,7 @@ fn a_client_that_does_not_read_is_closed_and_takes_little_memory() {
 }
 
 #[test]
-fn large_requests_and_replies_share_a_budget() {
+fn large_requests_and_replies_share_memory() {
     const CLIENTS: usize = 512;
     let (weir, address) = start(setup(None).env("WEIR__CLIENTS__MAX_BUFFERED", "4MiB"));
     let refused = || weir.metric("weir_resp_memory_refusals_total");
@@ -90,11 +90,11 @@ fn large_requests_and_replies_share_a_budget() {
                 };
             });
         }
-        wait_for("the budget is used up", || (refused() > CLIENTS as u64 / 4).then_some(()));
+        wait_for("the memory is used up", || (refused() > CLIENTS as u64 / 4).then_some(()));
         let mut client = Client::connect(address.port()).unwrap();
         assert!(ask(&mut client, "WEIR.CHECK shop 1 many a").starts_with("[1 "));
         let grown = weir.resident_bytes().saturating_sub(before);
-        // The budget, the free part of each, and what an allocator keeps.
+        // The memory of all, the free part of each, and what an allocator keeps.
         assert!(grown < 64 << 20, "{grown} bytes");
         for client in &hostile {
             let _ = client.shutdown(std::net::Shutdown::Both);

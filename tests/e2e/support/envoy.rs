@@ -145,11 +145,11 @@ fn filled(
     backend: &Backend,
 ) -> String {
     let endpoint = |line: &str| -> String {
-        let of = |replica: &Replica| {
+        let endpoint_of = |replica: &Replica| {
             line.replace("{weir}", &replica.grpc.port().to_string())
                 .replace("{probed}", &replica.probed.port().to_string())
         };
-        replicas.iter().map(of).collect()
+        replicas.iter().map(endpoint_of).collect()
     };
     let lines = config.split_inclusive('\n').map(|line| match line.contains("{weir}") {
         true => endpoint(line),

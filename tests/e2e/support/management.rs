@@ -231,7 +231,7 @@ fn descriptors(above: &Value) -> Vec<RateLimitDescriptor> {
 
 fn descriptor(rule: &Value) -> RateLimitDescriptor {
     let text = |key: &str| rule[key].as_str().unwrap_or_default().to_owned();
-    let is = |key: &str| rule[key].as_bool().unwrap_or_default();
+    let flag = |key: &str| rule[key].as_bool().unwrap_or_default();
     let rate_limit = rule["rate_limit"].as_object().map(|limit| {
         let unit = limit["unit"].as_str().expect("a unit").to_uppercase();
         RateLimitPolicy {
@@ -245,8 +245,8 @@ fn descriptor(rule: &Value) -> RateLimitDescriptor {
         value: text("value"),
         rate_limit,
         descriptors: descriptors(rule),
-        shadow_mode: is("shadow_mode"),
-        quota_mode: is("quota_mode"),
+        shadow_mode: flag("shadow_mode"),
+        quota_mode: flag("quota_mode"),
         ..Default::default()
     }
 }

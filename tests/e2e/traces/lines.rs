@@ -62,11 +62,13 @@ fn latencies_have_exemplars_in_open_metrics_only() {
     let page = crate::support::wait_for("an exemplar of the call", || {
         Some(metrics("application/openmetrics-text")).filter(|page| page.contains(&ids))
     });
-    let of = |id: &str| page.lines().find(|line| line.contains(id)).unwrap_or_default().to_owned();
+    let line_of =
+        |id: &str| page.lines().find(|line| line.contains(id)).unwrap_or_default().to_owned();
     assert!(
-        of(&ids).starts_with("weir_request_duration_seconds_bucket{method=\"ShouldRateLimit\"")
+        line_of(&ids)
+            .starts_with("weir_request_duration_seconds_bucket{method=\"ShouldRateLimit\"")
     );
-    let json = of(&trace_id(2));
+    let json = line_of(&trace_id(2));
     assert!(json.starts_with("weir_json_request_duration_seconds_bucket{"), "{page}");
     assert!(!metrics("text/plain").contains("trace_id"));
 }

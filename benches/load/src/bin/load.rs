@@ -112,9 +112,9 @@ fn main() -> Result<()> {
     if args.reconnect {
         let keys = Keys::Random { keys: args.keys, rng: SmallRng::from_os_rng() };
         let stop = Instant::now() + Duration::from_secs_f64(args.seconds);
-        let budget = args.requests.unwrap_or(u64::MAX);
+        let max_calls = args.requests.unwrap_or(u64::MAX);
         let before = Snapshot::take(&pids)?;
-        let tally = reconnect::run(&args.addr, tls.as_ref(), &call, keys, budget, stop)?;
+        let tally = reconnect::run(&args.addr, tls.as_ref(), &call, keys, max_calls, stop)?;
         return finish(&args, &pids, &tally, &before);
     }
 
@@ -144,7 +144,7 @@ fn main() -> Result<()> {
             keys,
             schedule,
             pace: interval.map(|each| (each * i as u32, each * threads as u32)),
-            budget: args.requests.map_or(u64::MAX, |n| n.div_ceil(threads as u64)),
+            max_calls: args.requests.map_or(u64::MAX, |n| n.div_ceil(threads as u64)),
         };
         handles.push(std::thread::spawn(|| worker.run()));
     }

@@ -13,7 +13,7 @@ const MAX_NAME_BYTES: usize = 256;
 
 /// The number of series that several [`SeriesMap`]s may have together, and what counts the rest.
 #[derive(Debug, Default)]
-pub struct SeriesBudget<V> {
+pub struct SeriesLimit<V> {
     max: AtomicUsize,
     used: AtomicUsize,
     /// Counts what has no series of its own.
@@ -22,14 +22,14 @@ pub struct SeriesBudget<V> {
     pub folded: Counter,
 }
 
-/// Values by name. A name beyond the budget, or a very long one, has no value of its own.
+/// Values by name. A name beyond the limit, or a very long one, has no value of its own.
 #[derive(Debug)]
 pub struct SeriesMap<V> {
-    budget: Arc<SeriesBudget<V>>,
+    limit: Arc<SeriesLimit<V>>,
     series: RwLock<HashMap<Arc<str>, V>>,
 }
 
-impl<V> SeriesBudget<V> {
+impl<V> SeriesLimit<V> {
     /// Sets the number of series; those beyond a smaller number stay.
     pub fn set_max(&self, max: usize) {
         self.max.store(max, Ordering::Relaxed);
@@ -49,9 +49,9 @@ impl<V> SeriesBudget<V> {
 }
 
 impl<V: Default> SeriesMap<V> {
-    /// Returns a map without series; all maps of a budget share its room.
-    pub fn new(budget: Arc<SeriesBudget<V>>) -> SeriesMap<V> {
-        SeriesMap { budget, series: RwLock::default() }
+    /// Returns a map without series; all maps of a limit share its room.
+    pub fn new(limit: Arc<SeriesLimit<V>>) -> SeriesMap<V> {
+        SeriesMap { limit, series: RwLock::default() }
     }
 
     /// Calls `update` with the value of `name`, which is created if there is room, or else with that of all others.
@@ -60,18 +60,18 @@ impl<V: Default> SeriesMap<V> {
             return update(value);
         }
         // Without room, new names do not take the exclusive lock.
-        if name.len() <= MAX_NAME_BYTES && self.budget.has_room() {
+        if name.len() <= MAX_NAME_BYTES && self.limit.has_room() {
             let mut series = self.series.write();
             // Another thread may have added it.
             if let Some(value) = series.get(name) {
                 return update(value);
             }
-            if self.budget.take() {
+            if self.limit.take() {
                 return update(series.entry(name.into()).or_default());
             }
         }
-        self.budget.folded.inc();
-        update(&self.budget.other);
+        self.limit.folded.inc();
+        update(&self.limit.other);
     }
 
     /// Calls `read` with each value, with the lock held.
@@ -91,7 +91,7 @@ impl<V: Default> SeriesMap<V> {
 /// Frees the room of the map's series.
 impl<V> Drop for SeriesMap<V> {
     fn drop(&mut self) {
-        self.budget.used.fetch_sub(self.series.get_mut().len(), Ordering::Relaxed);
+        self.limit.used.fetch_sub(self.series.get_mut().len(), Ordering::Relaxed);
     }
 }
 
@@ -101,10 +101,10 @@ mod tests {
 
     use super::*;
 
-    fn budget(max: usize) -> Arc<SeriesBudget<AtomicU64>> {
-        let budget = SeriesBudget::default();
-        budget.set_max(max);
-        Arc::new(budget)
+    fn limit(max: usize) -> Arc<SeriesLimit<AtomicU64>> {
+        let limit = SeriesLimit::default();
+        limit.set_max(max);
+        Arc::new(limit)
     }
 
     fn add(map: &SeriesMap<AtomicU64>, name: &str) {
@@ -118,38 +118,38 @@ mod tests {
     }
 
     #[test]
-    fn names_beyond_the_budget_and_long_ones_are_counted_together() {
-        let budget = budget(2);
-        let map = SeriesMap::new(budget.clone());
+    fn names_beyond_the_limit_and_long_ones_are_counted_together() {
+        let limit = limit(2);
+        let map = SeriesMap::new(limit.clone());
         add(&map, &"x".repeat(MAX_NAME_BYTES + 1));
         for name in ["a", "b", "c", "a", "d"] {
             add(&map, name);
         }
         assert_eq!(counts(&map), [("a".into(), 2), ("b".into(), 1)]);
-        assert_eq!(budget.other.load(Ordering::Relaxed), 3);
-        assert_eq!(budget.folded.get(), 3);
+        assert_eq!(limit.other.load(Ordering::Relaxed), 3);
+        assert_eq!(limit.folded.get(), 3);
     }
 
     #[test]
     fn names_are_in_order() {
-        let map = SeriesMap::new(budget(100));
+        let map = SeriesMap::new(limit(100));
         (0..100).rev().for_each(|i| add(&map, &format!("{i:02}")));
         assert!(counts(&map).is_sorted());
     }
 
     #[test]
     fn without_room_a_new_name_does_not_wait_for_readers() {
-        let map = SeriesMap::new(budget(1));
+        let map = SeriesMap::new(limit(1));
         add(&map, "a");
         let _reader = map.series.read();
         add(&map, "b");
-        assert_eq!(map.budget.folded.get(), 1);
+        assert_eq!(map.limit.folded.get(), 1);
     }
 
     #[test]
-    fn maps_share_a_budget_and_a_dropped_one_frees_its_part() {
-        let budget = budget(2);
-        let (one, two) = (SeriesMap::new(budget.clone()), SeriesMap::new(budget));
+    fn maps_share_a_limit_and_a_dropped_one_frees_its_part() {
+        let limit = limit(2);
+        let (one, two) = (SeriesMap::new(limit.clone()), SeriesMap::new(limit));
         add(&one, "a");
         add(&two, "a");
         add(&two, "b");
@@ -160,9 +160,9 @@ mod tests {
     }
 
     #[test]
-    fn racing_threads_stay_within_the_budget() {
-        let budget = budget(10);
-        let map = SeriesMap::new(budget.clone());
+    fn racing_threads_stay_within_the_limit() {
+        let limit = limit(10);
+        let map = SeriesMap::new(limit.clone());
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let map = &map;
@@ -171,6 +171,6 @@ mod tests {
         });
         let own: u64 = counts(&map).iter().map(|(_, count)| count).sum();
         assert_eq!(counts(&map).len(), 10);
-        assert_eq!(own + budget.other.load(Ordering::Relaxed), 400);
+        assert_eq!(own + limit.other.load(Ordering::Relaxed), 400);
     }
 }

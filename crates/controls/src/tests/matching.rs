@@ -116,7 +116,7 @@ fn network_bits(control: &Control, value: &str) -> Option<(String, usize)> {
 
 /// Returns whether a control matches a descriptor.
 fn naive_match(control: &Control, domain: &str, entries: &[Entry<'_>]) -> bool {
-    let is = |mine: &OwnedEntry, (key, value): &Entry<'_>| {
+    let is_same_entry = |mine: &OwnedEntry, (key, value): &Entry<'_>| {
         mine.key == *key
             && match network_bits(control, &mine.value) {
                 Some((prefix, _)) => {
@@ -127,13 +127,14 @@ fn naive_match(control: &Control, domain: &str, entries: &[Entry<'_>]) -> bool {
                 None => Glob::new(&mine.value).matches(value),
             }
     };
-    let has = |mine: &OwnedEntry| entries.iter().any(|theirs| is(mine, theirs));
+    let has_entry = |mine: &OwnedEntry| entries.iter().any(|theirs| is_same_entry(mine, theirs));
     let is_same = || {
         let mut pairs = std::iter::zip(&control.entries, entries);
-        control.entries.len() == entries.len() && pairs.all(|(mine, theirs)| is(mine, theirs))
+        control.entries.len() == entries.len()
+            && pairs.all(|(mine, theirs)| is_same_entry(mine, theirs))
     };
     ["*", domain].contains(&control.domain.as_str())
-        && control.entries.iter().all(has)
+        && control.entries.iter().all(has_entry)
         && (!control.exact || is_same())
 }
 

@@ -71,66 +71,67 @@ descriptors:
 #[test]
 fn rules_that_the_entries_lead_past_are_not_found() {
     let rules = RulesByKey::new(Arc::new(rule_set(SPECIFIC)), u64::MAX);
-    let of = |entries: &[(&str, &str)]| matched(&rules, &control(limit(9, None, ""), entries));
-    assert_eq!(of(&[("user", "ann")]), ["d.user_ann"]);
-    assert_eq!(of(&[("user", "bill")]), ["d.user_b*"]);
-    assert_eq!(of(&[("user", "bob")]), ["d.user_@values"]);
-    assert_eq!(of(&[("user", "zoe")]), ["d.user", "d.user.path"]);
-    assert_eq!(of(&[("user", "zoe"), ("path", "/")]), ["d.user.path"]);
-    assert_eq!(of(&[("user", "ann"), ("path", "/")]), [""; 0]);
+    let rules_of =
+        |entries: &[(&str, &str)]| matched(&rules, &control(limit(9, None, ""), entries));
+    assert_eq!(rules_of(&[("user", "ann")]), ["d.user_ann"]);
+    assert_eq!(rules_of(&[("user", "bill")]), ["d.user_b*"]);
+    assert_eq!(rules_of(&[("user", "bob")]), ["d.user_@values"]);
+    assert_eq!(rules_of(&[("user", "zoe")]), ["d.user", "d.user.path"]);
+    assert_eq!(rules_of(&[("user", "zoe"), ("path", "/")]), ["d.user.path"]);
+    assert_eq!(rules_of(&[("user", "ann"), ("path", "/")]), [""; 0]);
     // A value with a `*` has many values, of which some lead to each.
-    assert_eq!(of(&[("user", "*")]).len(), 5);
-    assert_eq!(of(&[("ip", "10.1.2.3")]), ["d.ip_10.0.0.0/8"]);
-    assert_eq!(of(&[("ip", "11.1.2.3")]), ["d.ip"]);
+    assert_eq!(rules_of(&[("user", "*")]).len(), 5);
+    assert_eq!(rules_of(&[("ip", "10.1.2.3")]), ["d.ip_10.0.0.0/8"]);
+    assert_eq!(rules_of(&[("ip", "11.1.2.3")]), ["d.ip"]);
     // It may be the value of either entry.
-    assert_eq!(of(&[("a", "x")]), ["d.a.a", "d.a.a_x"]);
+    assert_eq!(rules_of(&[("a", "x")]), ["d.a.a", "d.a.a_x"]);
 }
 
 #[tokio::test]
 async fn a_limit_says_nothing_of_rules_that_it_cannot_change() {
     let process = Process::new(ControlsOptions::default());
     process.active.set_rules(Arc::new(rule_set(SPECIFIC)));
-    let of = |user: &str, name: &str| {
+    let draft_of = |user: &str, name: &str| {
         let entries = format!(r#"[{{"key":"user","value":"{user}"}}]"#);
         let change = format!(r#"{{"n":9,"name":"{name}"}}"#);
         draft(&format!(r#"{{"domain":"d","entries":{entries},"action":"limit","limit":{change}}}"#))
     };
-    let ann = process.put(of("ann", "")).await;
+    let ann = process.put(draft_of("ann", "")).await;
     assert_eq!((&*ann.rules, &*ann.warnings), (&["d.user_ann".to_owned()][..], &[][..]));
     // The rule that it is meant for has no such limit, but another one has.
-    let named = process.controls.put(None, of("ann", "fast"), PutOptions::default());
+    let named = process.controls.put(None, draft_of("ann", "fast"), PutOptions::default());
     let error = named.await.unwrap_err().error;
     assert!(error.starts_with("the limit does not fit the rule d.user_ann: "), "{error}");
-    let zoe = process.put(of("zoe", "")).await.warnings;
+    let zoe = process.put(draft_of("zoe", "")).await.warnings;
     assert!(zoe.len() == 1 && zoe[0].starts_with("d.user stays as it is: "), "{zoe:?}");
 }
 
 #[test]
 fn the_rules_that_may_match_too_are_found() {
     let rules = rules_by_key();
-    let of = |entries: &[(&str, &str)]| matched(&rules, &control(Action::Block, entries));
-    assert_eq!(of(&[("user", "ann")]), ["d.user", "d.user.path_/a*"]);
-    assert_eq!(of(&[("path", "/abc"), ("user", "ann")]), ["d.user.path_/a*"]);
-    assert_eq!(of(&[("tenant", "big_one")]), ["d.tenant_big_one"]);
-    assert_eq!(of(&[("tenant", "*")]), ["d.tenant_big_one"]);
-    assert_eq!(of(&[("tenant", "small")]), [""; 0]);
+    let rules_of = |entries: &[(&str, &str)]| matched(&rules, &control(Action::Block, entries));
+    assert_eq!(rules_of(&[("user", "ann")]), ["d.user", "d.user.path_/a*"]);
+    assert_eq!(rules_of(&[("path", "/abc"), ("user", "ann")]), ["d.user.path_/a*"]);
+    assert_eq!(rules_of(&[("tenant", "big_one")]), ["d.tenant_big_one"]);
+    assert_eq!(rules_of(&[("tenant", "*")]), ["d.tenant_big_one"]);
+    assert_eq!(rules_of(&[("tenant", "small")]), [""; 0]);
     // The matcher reads key and value as one text.
-    assert_eq!(of(&[("tenant_big", "one")]), ["d.tenant_big_one"]);
-    assert_eq!(of(&[("unknown", "x")]), [""; 0]);
+    assert_eq!(rules_of(&[("tenant_big", "one")]), ["d.tenant_big_one"]);
+    assert_eq!(rules_of(&[("unknown", "x")]), [""; 0]);
     // A list has this value, too, and may contain any text.
-    assert_eq!(of(&[("partner", "acme")]), ["d.partner_@values"]);
-    assert_eq!(of(&[]).len(), 8);
+    assert_eq!(rules_of(&[("partner", "acme")]), ["d.partner_@values"]);
+    assert_eq!(rules_of(&[]).len(), 8);
     let network = control(Action::Block, &[("remote_address", "10.0.0.0/8")]);
     let address = ["d.remote_address_10.1.2.3", "d.remote_address_10.1.0.0/16"];
     assert_eq!(matched(&rules, &network), address);
     // A network in a rule may stand for the addresses in it.
     let text = matched(&rules, &Control { text: true, ..network });
     assert_eq!(text, [""; 0]);
-    assert_eq!(of(&[("remote_address", "10.1.2.4")]), address[1..]);
-    assert_eq!(of(&[("remote_address", "10.1.128.0/17")]), address[1..]);
-    assert_eq!(of(&[("remote_address", "[10.1.2.3]:80")]), [""; 0]);
-    assert_eq!(of(&[("remote_address", "10.1.2.3:80")]), address[..1]);
-    assert_eq!(of(&[("remote_address", "11.1.2.4")]), [""; 0]);
+    assert_eq!(rules_of(&[("remote_address", "10.1.2.4")]), address[1..]);
+    assert_eq!(rules_of(&[("remote_address", "10.1.128.0/17")]), address[1..]);
+    assert_eq!(rules_of(&[("remote_address", "[10.1.2.3]:80")]), [""; 0]);
+    assert_eq!(rules_of(&[("remote_address", "10.1.2.3:80")]), address[..1]);
+    assert_eq!(rules_of(&[("remote_address", "11.1.2.4")]), [""; 0]);
     let elsewhere = Control { domain: "e".into(), ..control(Action::Block, &[("user", "ann")]) };
     assert_eq!(matched(&rules, &elsewhere), [""; 0]);
     let exact = Control { exact: true, ..control(Action::Block, &[("user", "ann")]) };
@@ -401,12 +402,12 @@ proptest! {
         for key in ["user", "tenant", "bytes", "path"] {
             for value in ["big_one", "/abc", "other"] {
                 for plan in by_key.rules.rules().filter_map(|rule| rule.plan.as_ref()) {
-                    let of = |limits: &LimitControls| {
+                    let plan_in = |limits: &LimitControls| {
                         let accepts = |row: &Row| row.plans.get(plan).is_some();
                         let row = limits.index.find("d", &[(key, value)], || NOW, accepts)?;
                         Some((row.control.id.clone(), row.plans.get(plan).cloned()))
                     };
-                    prop_assert_eq!(of(&limits), of(&fresh));
+                    prop_assert_eq!(plan_in(&limits), plan_in(&fresh));
                 }
             }
         }

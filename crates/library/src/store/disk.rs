@@ -22,11 +22,11 @@ pub use weir_common::threads::Failures;
 /// let path = std::env::temp_dir().join(format!("weir-library-{}", std::process::id()));
 /// let options = disk::DiskOptions { path, sync: Duration::from_secs(1), max_keys: 1_000_000 };
 /// // The first decision waits until everything is loaded.
-/// let budget = Duration::from_secs(60);
+/// let timeout = Duration::from_secs(60);
 /// for remaining in [1, 0] {
 ///     let store = DiskStore::open(clock.clone(), options.clone(), &Failures::default())?;
 ///     let limiter = Limiter::new(store, LimiterOptions::default());
-///     let decision = limiter.decide(Some(&rules), &request, budget, &mut holds).await?;
+///     let decision = limiter.decide(Some(&rules), &request, timeout, &mut holds).await?;
 ///     assert_eq!(decision.statuses[0].remaining, remaining);
 ///     limiter.store().finish().await;
 /// }

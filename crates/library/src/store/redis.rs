@@ -125,7 +125,7 @@ pub use weir_redis::PasswordFile;
 /// let server = Topology::Single(Endpoint::Unix("no.sock".into()));
 /// let store = RedisStore::new(redis::RedisOptions::new(server));
 /// let limiter = Limiter::new(store, LimiterOptions::default());
-/// let error = limiter.decide(Some(&rules), &request, budget, &mut holds).await.unwrap_err();
+/// let error = limiter.decide(Some(&rules), &request, timeout, &mut holds).await.unwrap_err();
 /// assert!(matches!(error, RequestError::Store(_)), "{error}");
 /// # Ok(()) }
 /// ```

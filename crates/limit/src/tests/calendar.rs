@@ -223,10 +223,14 @@ fn starts_are_where_the_documentation_says() {
             "2026-10-26T01:30",
         ),
     ] {
-        let at = |text| format!("{text}:00Z").parse::<Timestamp>().unwrap().as_microsecond();
+        let micros_of = |text| format!("{text}:00Z").parse::<Timestamp>().unwrap().as_microsecond();
         let calendar = Calendar::new(unit, zone).unwrap().starting(starts).unwrap();
-        let window = calendar.window(at(t) as Micros);
-        assert_eq!(window, (at(start) as Micros, at(end) as Micros), "{zone} {starts} {t}");
+        let window = calendar.window(micros_of(t) as Micros);
+        assert_eq!(
+            window,
+            (micros_of(start) as Micros, micros_of(end) as Micros),
+            "{zone} {starts} {t}"
+        );
     }
 }
 

@@ -126,33 +126,33 @@ fn a_hold_is_released_by_its_id_or_expires() {
     let plan = Plan::new(vec![concurrency(2, Some("request_id")), fixed(100, SECOND)]);
     assert_eq!(plan.hold_id(), Some("request_id"));
     let mut state = State::default();
-    let mut at = |seconds: u64, op, id| {
+    let mut charge_at = |seconds: u64, op, id| {
         plan.charge(&mut state, NOON + seconds * SECOND, op, Some(id)).decision
     };
-    assert!(at(0, Op::Take(1), "a").allowed);
-    assert!(at(30, Op::Take(1), "b").allowed);
-    let denied = at(31, Op::Take(1), "c");
+    assert!(charge_at(0, Op::Take(1), "a").allowed);
+    assert!(charge_at(30, Op::Take(1), "b").allowed);
+    let denied = charge_at(31, Op::Take(1), "c");
     assert_eq!((denied.allowed, denied.retry_after), (false, Some(29 * SECOND)));
-    at(31, Op::Refund(1), "c");
-    assert!(!at(31, Op::Take(1), "d").allowed);
-    at(32, Op::Refund(1), "b");
-    assert!(at(32, Op::Take(1), "e").allowed);
+    charge_at(31, Op::Refund(1), "c");
+    assert!(!charge_at(31, Op::Take(1), "d").allowed);
+    charge_at(32, Op::Refund(1), "b");
+    assert!(charge_at(32, Op::Take(1), "e").allowed);
     // Under steady traffic the first expires, and no other.
-    assert!(!at(59, Op::Take(1), "f").allowed);
-    assert!(at(60, Op::Take(1), "g").allowed);
-    assert!(!at(91, Op::Take(1), "h").allowed);
-    assert!(at(92, Op::Take(1), "i").allowed);
+    assert!(!charge_at(59, Op::Take(1), "f").allowed);
+    assert!(charge_at(60, Op::Take(1), "g").allowed);
+    assert!(!charge_at(91, Op::Take(1), "h").allowed);
+    assert!(charge_at(92, Op::Take(1), "i").allowed);
 }
 
 #[test]
 fn taking_an_id_again_replaces_its_hold() {
     let plan = Plan::new(vec![concurrency(3, Some("request_id"))]);
     let mut state = State::default();
-    let mut at = |seconds: u64, op, id| {
+    let mut charge_at = |seconds: u64, op, id| {
         plan.charge(&mut state, NOON + seconds * SECOND, op, Some(id)).decision
     };
     let mut take = |seconds, hits, id| {
-        let decision = at(seconds, Op::Take(hits), id);
+        let decision = charge_at(seconds, Op::Take(hits), id);
         (decision.allowed, decision.remaining)
     };
     assert_eq!(take(0, 2, "a"), (true, 1));
@@ -166,8 +166,8 @@ fn taking_an_id_again_replaces_its_hold() {
     // The denied one did not change the hold.
     assert_eq!(take(70, 1, "c"), (false, 0), "it started at 40");
     assert_eq!(take(80, 1, "c"), (true, 0), "b lapsed");
-    at(80, Op::Refund(2), "a");
-    assert_eq!(at(80, Op::Refund(2), "a").remaining, 2, "there was one hold of 2");
+    charge_at(80, Op::Refund(2), "a");
+    assert_eq!(charge_at(80, Op::Refund(2), "a").remaining, 2, "there was one hold of 2");
 }
 
 #[test]

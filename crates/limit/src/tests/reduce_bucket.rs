@@ -66,9 +66,9 @@ fn a_strict_charge_that_leaves_nothing_restarts_the_interval() {
 #[test]
 fn numbers_at_the_ends_do_not_overflow() {
     let mut bucket = Bucket::new(u32::MAX, u32::MAX, 1);
-    let at = |at| ReduceBucket { at: Some(at), ..bucket.bucket };
+    let bucket_at = |at| ReduceBucket { at: Some(at), ..bucket.bucket };
     let end = ReduceBucket::END - 1;
-    let (first, last) = (at(0), at(end));
+    let (first, last) = (bucket_at(0), bucket_at(end));
     assert_eq!(bucket.charge(first, 1, u64::MAX).decision.used_before, 0);
     assert_eq!(bucket.charge(first, 1, 1).decision.used_before, u64::from(u32::MAX));
     assert_eq!(bucket.charge(last, 1, u64::MAX).decision.used_before, 0);

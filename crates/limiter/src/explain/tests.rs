@@ -14,7 +14,7 @@ use weir_rules::source::RuleFile;
 use weir_rules::{RuleOptions, RuleSet};
 use weir_store::memory::MemoryStore;
 
-const BUDGET: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 fn active() -> ActiveRules {
     let text = "domain: d\ndescriptors:\n  - key: user\n    \
@@ -41,7 +41,7 @@ async fn explained(domain: &str, descriptors: &[&[(&str, &str)]]) -> Result<Valu
     let store = MemoryStore::new(Arc::new(ManualClock::new(1_700_049_600 * SECOND)), 1_000);
     let limiter = Limiter::new(store, crate::LimiterOptions::default());
     let view = &**snapshot.as_ref().unwrap();
-    let explained = limiter.explain(view, domain, &descriptors, BUDGET).await?;
+    let explained = limiter.explain(view, domain, &descriptors, TIMEOUT).await?;
     Ok(serde_json::to_value(explained).unwrap())
 }
 

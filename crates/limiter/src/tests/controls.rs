@@ -66,12 +66,12 @@ impl Controlled {
     fn send(&self, domain: &str, descriptors: &[Descriptor<'_>]) -> Response {
         let snapshot = self.active.load();
         let request = Request { domain, descriptors, ..Request::default() };
-        let (budget, holds) = (Duration::from_millis(8), &mut Holds::default());
+        let (timeout, holds) = (Duration::from_millis(8), &mut Holds::default());
         let shown = |status: &Status<'_>| {
             let n = status.limit.map(|limit| limit.requests_per_unit);
             (status.over_limit, n, status.remaining, status.reset_seconds())
         };
-        let decided = self.limiter.decide(snapshot.as_deref(), &request, budget, holds);
+        let decided = self.limiter.decide(snapshot.as_deref(), &request, timeout, holds);
         let decided = decided.now_or_never().expect("memory answers now");
         let decision = decided.expect("a decision");
         (decision.over_limit, decision.statuses.iter().map(shown).collect())
@@ -314,8 +314,8 @@ async fn controls_decide_when_the_store_fails() {
         let descriptors = [request(&x), request(other)];
         let request = Request { domain: "d", descriptors: &descriptors, ..Request::default() };
         let snapshot = bench.active.load();
-        let (budget, holds) = (Duration::from_millis(8), &mut Holds::default());
-        let decided = limiter.decide(snapshot.as_deref(), &request, budget, holds).await;
+        let (timeout, holds) = (Duration::from_millis(8), &mut Holds::default());
+        let decided = limiter.decide(snapshot.as_deref(), &request, timeout, holds).await;
         assert_eq!(decided.unwrap().over_limit, over);
     }
 }
@@ -332,8 +332,8 @@ async fn a_denial_by_former_numbers_is_not_repeated_under_a_new_control() {
     let descriptors = [Descriptor { entries: &x, ..Default::default() }];
     let request = Request { domain: "d", descriptors: &descriptors, ..Request::default() };
     let is_over = async |snapshot: Option<&Snapshot>| {
-        let (budget, holds) = (Duration::from_millis(8), &mut Holds::default());
-        limiter.decide(snapshot, &request, budget, holds).await.unwrap().over_limit
+        let (timeout, holds) = (Duration::from_millis(8), &mut Holds::default());
+        limiter.decide(snapshot, &request, timeout, holds).await.unwrap().over_limit
     };
     let put = |controls: Vec<Action>| {
         let controls = controls.into_iter().map(|action| Arc::new(control("d", &x, action)));
@@ -365,11 +365,11 @@ async fn operators_see_the_control_and_the_limits_of_a_key() {
     let descriptor = Descriptor { entries: &x, ..Default::default() };
     let bench = single(vec![]);
     bench.ask("d", &x);
-    let (limiter, budget) = (&bench.limiter, Duration::from_secs(1));
+    let (limiter, timeout) = (&bench.limiter, Duration::from_secs(1));
     let seen = async || {
         let snapshot = bench.active.load();
         let snapshot = snapshot.as_deref().unwrap();
-        let seen = limiter.inspect(snapshot, "d", &descriptor, &[], budget).await.unwrap();
+        let seen = limiter.inspect(snapshot, "d", &descriptor, &[], timeout).await.unwrap();
         let seen = seen.describe().state;
         let action = seen.control.unwrap().action;
         (action, seen.limits[0].n, seen.limits[0].used.unwrap())
@@ -381,7 +381,7 @@ async fn operators_see_the_control_and_the_limits_of_a_key() {
     }
     bench.active.set_controls(vec![Arc::new(control("d", &x, Action::Block))]);
     let snapshot = bench.active.load();
-    let applied = limiter.reset(snapshot.as_deref().unwrap(), "d", &descriptor, budget).await;
+    let applied = limiter.reset(snapshot.as_deref().unwrap(), "d", &descriptor, timeout).await;
     assert!(matches!(applied.unwrap().effect, Some(Effect::Block { .. })));
     assert_eq!(seen().await, (Action::Block, 2, 0));
 }

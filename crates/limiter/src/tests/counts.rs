@@ -96,8 +96,8 @@ async fn counts_what_it_answers<S: Store>(store: S, asked: &[Asked], value: &str
             let count = if first == second { 1 } else { 2 };
             let request =
                 Request { domain, descriptors: &descriptors[..count], ..Request::default() };
-            let (budget, holds) = (Duration::from_secs(10), &mut Holds::default());
-            let decision = limiter.decide(Some(&rules), &request, budget, holds).await.unwrap();
+            let (timeout, holds) = (Duration::from_secs(10), &mut Holds::default());
+            let decision = limiter.decide(Some(&rules), &request, timeout, holds).await.unwrap();
             for (rule, status) in [first, second].into_iter().zip(&decision.statuses) {
                 let sent = &mut sent[at][rule];
                 match status.over_limit {

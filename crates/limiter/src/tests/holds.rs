@@ -159,7 +159,7 @@ fn if_the_outcome_is_unknown_only_holds_with_an_id_are_released() {
         rule.plan.clone().unwrap()
     };
     let (with_id, level) = (plan("user.id"), plan("level"));
-    let of = |plan, hold, op| Charge {
+    let charge_of = |plan, hold, op| Charge {
         key: Key { domain: "d", entries: &[] },
         plan,
         op,
@@ -174,16 +174,16 @@ fn if_the_outcome_is_unknown_only_holds_with_an_id_are_released() {
         (Err(StoreError::Unavailable), true, false),
         (Err(StoreError::Corrupt), false, false),
     ] {
-        let may_hold = |plan, hold| of(plan, hold, Op::Take(1)).held(&answer) == Some(1);
+        let may_hold = |plan, hold| charge_of(plan, hold, Op::Take(1)).held(&answer) == Some(1);
         assert_eq!(may_hold(&with_id, Some("1")), by_id, "{answer:?}");
         assert_eq!(may_hold(&level, None), without, "{answer:?}");
         for op in [Op::Take(0), Op::Refund(1), Op::Add { hits: 1, limits: 0 }] {
-            assert_eq!(of(&with_id, Some("1"), op).held(&answer), None);
+            assert_eq!(charge_of(&with_id, Some("1"), op).held(&answer), None);
         }
         // What was granted, or may have been.
         let granted = answer.as_ref().is_ok_and(|it| it.source == Source::Store);
         let up_to = Op::UpTo(UpTo { least: 1, most: 5, share: NonZeroU32::MIN });
-        let held = of(&with_id, Some("1"), up_to).held(&answer);
+        let held = charge_of(&with_id, Some("1"), up_to).held(&answer);
         assert_eq!(held, by_id.then_some(if granted { 3 } else { 5 }), "{answer:?}");
     }
 }

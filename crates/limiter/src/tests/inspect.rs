@@ -20,7 +20,7 @@ descriptors:
   - { key: pass }
 ";
 
-const BUDGET: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Bench {
     async fn inspect(&self, entries: &[Entry<'_>], spans: &[u64]) -> Inspection<'_> {
@@ -35,13 +35,13 @@ impl Bench {
     ) -> Inspection<'_> {
         let descriptor = Descriptor { entries, limit, ..Default::default() };
         let (limiter, rules) = (&self.limiter, &self.rules);
-        limiter.inspect(rules, "d", &descriptor, spans, BUDGET).await.unwrap()
+        limiter.inspect(rules, "d", &descriptor, spans, TIMEOUT).await.unwrap()
     }
 
     async fn reset(&self, entries: &[Entry<'_>]) -> Applied<'_> {
         let descriptor = Descriptor { entries, ..Default::default() };
         let (limiter, rules) = (&self.limiter, &self.rules);
-        limiter.reset(rules, "d", &descriptor, BUDGET).await.unwrap()
+        limiter.reset(rules, "d", &descriptor, TIMEOUT).await.unwrap()
     }
 }
 
@@ -132,7 +132,7 @@ async fn the_key_is_that_of_decisions() {
     assert_eq!(serde_json::to_value(sent.describe()).unwrap()["limits"][0]["remaining"], 7);
     let descriptor = Descriptor { limit: Some(Override::default()), ..Default::default() };
     let (limiter, rules) = (&bench.limiter, &bench.rules);
-    let invalid = limiter.inspect(rules, "d", &descriptor, &[], BUDGET).await;
+    let invalid = limiter.inspect(rules, "d", &descriptor, &[], TIMEOUT).await;
     assert!(invalid.is_err_and(|error| error.contains("limit.unit is unknown")));
 }
 
@@ -148,7 +148,7 @@ async fn what_is_not_counted_has_no_state() {
     }
     let (limiter, rules) = (&bench.limiter, &bench.rules);
     let descriptor = Descriptor { entries: &[("a", "x")], ..Default::default() };
-    let elsewhere = limiter.inspect(rules, "e", &descriptor, &[], BUDGET).await.unwrap();
+    let elsewhere = limiter.inspect(rules, "e", &descriptor, &[], TIMEOUT).await.unwrap();
     assert!(elsewhere.state.is_none() && elsewhere.applied.rule.is_none());
 }
 
@@ -177,12 +177,12 @@ async fn a_failing_store_is_shown_as_such() {
     let guard = Guard::new(store, clock, options);
     let limiter = Limiter::new(guard, crate::LimiterOptions::default());
     let descriptor = Descriptor { entries: &[("a", "x")], ..Default::default() };
-    let json = limiter.inspect(&bench.rules, "d", &descriptor, &[SECOND], BUDGET).await;
+    let json = limiter.inspect(&bench.rules, "d", &descriptor, &[SECOND], TIMEOUT).await;
     let json = serde_json::to_value(json.unwrap().describe()).unwrap();
     assert_eq!(json["error"], "the store did not answer in time");
     assert!(json["limits"][0]["n"] == 3 && json["limits"][0]["used"].is_null());
     assert!(json["counts"].is_null());
-    let failed = limiter.reset(&bench.rules, "d", &descriptor, BUDGET).await;
+    let failed = limiter.reset(&bench.rules, "d", &descriptor, TIMEOUT).await;
     assert_eq!(failed.err(), Some(ResetError::Store(StoreError::TimedOut)));
 }
 
@@ -196,9 +196,10 @@ async fn what_a_policy_counts_locally_is_shown_beside_a_store_that_fails() {
     let limiter = Limiter::new(Guard::new(store, clock, options), crate::LimiterOptions::default());
     let descriptors = [Descriptor { entries: &[("a", "x")], ..Default::default() }];
     let request = Request { domain: "d", descriptors: &descriptors, ..Request::default() };
-    let decided = limiter.decide(Some(&bench.rules), &request, BUDGET, &mut Holds::default()).await;
+    let decided =
+        limiter.decide(Some(&bench.rules), &request, TIMEOUT, &mut Holds::default()).await;
     assert!(!decided.unwrap().over_limit);
-    let read = limiter.inspect(&bench.rules, "d", &descriptors[0], &[], BUDGET).await;
+    let read = limiter.inspect(&bench.rules, "d", &descriptors[0], &[], TIMEOUT).await;
     let ReadState { state, error, .. } = read.unwrap().describe();
     assert_eq!(error.as_deref(), Some("the store did not answer in time"));
     let shown = |limit: &InspectedLimit| (limit.text.clone(), limit.used, limit.remaining);
@@ -213,6 +214,6 @@ fn inspecting_may_move_between_threads() {
     fn is_send(_: impl Send) {}
     let bench = Bench::new(RULES);
     let descriptor = Descriptor::default();
-    is_send(bench.limiter.inspect(&bench.rules, "d", &descriptor, &[], BUDGET));
-    is_send(bench.limiter.reset(&bench.rules, "d", &descriptor, BUDGET));
+    is_send(bench.limiter.inspect(&bench.rules, "d", &descriptor, &[], TIMEOUT));
+    is_send(bench.limiter.reset(&bench.rules, "d", &descriptor, TIMEOUT));
 }

@@ -101,8 +101,13 @@ impl Replica {
         let descriptors = [Descriptor { entries: &entries, hits_addend, ..Default::default() }];
         let request = Request { domain: "d", descriptors: &descriptors, ..Request::default() };
         let (snapshot, holds) = (self.active.load(), &mut Holds::default());
-        let budget = Duration::from_millis(8);
-        !self.limiter.decide(snapshot.as_deref(), &request, budget, holds).await.unwrap().over_limit
+        let timeout = Duration::from_millis(8);
+        !self
+            .limiter
+            .decide(snapshot.as_deref(), &request, timeout, holds)
+            .await
+            .unwrap()
+            .over_limit
     }
 }
 

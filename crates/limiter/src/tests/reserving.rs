@@ -34,8 +34,8 @@ impl Bench {
         let rule = self.rules.rules().find(|it| &*it.name == rule).expect("a rule of that name");
         let stats = rule.reserve_stats.as_ref().expect("a rule with reserve");
         let counts = stats.counts();
-        let of = |results: &[(&str, u64)]| results.iter().map(|(_, count)| *count).collect();
-        (of(&counts.reservations), of(&counts.settlements), counts.hits)
+        let numbers = |results: &[(&str, u64)]| results.iter().map(|(_, count)| *count).collect();
+        (numbers(&counts.reservations), numbers(&counts.settlements), counts.hits)
     }
 }
 
@@ -202,7 +202,7 @@ descriptors:
   - { key: one, rate_limit: { unit: hour, requests_per_unit: 1 } }
 ",
     );
-    let by = |id| Budget { id, step: BudgetStep::Reserve(10) };
+    let by = |id| Budget { id, step: ReservationStep::Reserve(10) };
     let (first, second) = (by("a"), by("b"));
     let one = [("one", "x")];
     let reserve = |entries, budget| Descriptor { budget: Some(budget), ..reserve(entries, None) };

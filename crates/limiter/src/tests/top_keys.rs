@@ -356,13 +356,13 @@ descriptors:
         bench.send(&[Descriptor { entries, budget: Some(&budget), ..Default::default() }], 0).0
     };
     let used = || near(&bench).into_iter().map(|(_, used, ..)| used).collect::<Vec<_>>();
-    assert!(!make(BudgetStep::Reserve(5)));
+    assert!(!make(ReservationStep::Reserve(5)));
     assert_eq!(used(), [9]);
     // The same request, and another of the same id.
     for (hits, is_over) in [(5, false), (3, true), (0, true)] {
-        assert_eq!((make(BudgetStep::Reserve(hits)), used()), (is_over, vec![9]), "{hits}");
+        assert_eq!((make(ReservationStep::Reserve(hits)), used()), (is_over, vec![9]), "{hits}");
     }
-    make(BudgetStep::Settle(4));
+    make(ReservationStep::Settle(4));
     assert_eq!(used(), [8]);
     assert_eq!(counts(&bench, By::Hits), [count("user=ann user", 9)]);
 }

@@ -12,7 +12,7 @@
 //!
 //! From Ready, a connection also goes to Connecting when it is to move to another server.
 //!
-//! | State      | Charges                                                              | Left |
+//! | DriverState      | Charges                                                              | Left |
 //! | ---------- | -------------------------------------------------------------------- | ---- |
 //! | Connecting | the first time and after a move wait, for up to `slow_after`; later fail | when the handshake ends |
 //! | Ready      | share the next round trip                                            | when a reply takes longer than `slow_after` or refuses every command, the server becomes read-only, or the connection is lost |
@@ -58,7 +58,7 @@ pub(crate) enum ClusterEvent {
 
 pub(crate) type ClusterEvents = Box<dyn Fn(ClusterEvent) + Send + Sync>;
 
-enum State {
+enum DriverState {
     Connecting,
     Ready(Session),
     Probing(Session, ProbeCause),
@@ -110,17 +110,17 @@ async fn run(connection: Arc<Connection>, events: Option<ClusterEvents>) {
     let (probe, backoff) = (Probe::new(&connection.shared), ProbeBackoff::new());
     let log = connection.shared.log.connection(&connection.target);
     let mut driver = Driver { connection, events, probe, backoff, log, repairs: Vec::new() };
-    let mut state = State::Connecting;
+    let mut state = DriverState::Connecting;
     loop {
         state = match state {
-            State::Connecting => driver.connect().await,
-            State::Ready(session) => driver.serve(session).await,
-            State::Probing(session, cause) => driver.probe(session, cause).await,
-            State::Backoff => {
+            DriverState::Connecting => driver.connect().await,
+            DriverState::Ready(session) => driver.serve(session).await,
+            DriverState::Probing(session, cause) => driver.probe(session, cause).await,
+            DriverState::Backoff => {
                 driver.backoff.wait().await;
-                State::Connecting
+                DriverState::Connecting
             }
-            State::Closed => break,
+            DriverState::Closed => break,
         };
     }
     *driver.connection.endpoint.lock() = None;
@@ -136,9 +136,9 @@ impl Driver {
         self.shared().options.slow_after
     }
 
-    async fn connect(&mut self) -> State {
+    async fn connect(&mut self) -> DriverState {
         if self.connection.closed.load(Ordering::Relaxed) {
-            return State::Closed;
+            return DriverState::Closed;
         }
         let connected = {
             let mut connecting = pin!(self.connect_to_next());
@@ -167,37 +167,37 @@ impl Driver {
         self.connection.target.connect(self.shared()).await
     }
 
-    fn connected(&mut self, link: Link, endpoint: Endpoint) -> State {
+    fn connected(&mut self, link: Link, endpoint: Endpoint) -> DriverState {
         self.log.up();
         *self.connection.endpoint.lock() = Some(endpoint.clone());
         self.connection.set_up();
         self.connection.push(self.repairs.drain(..));
-        State::Ready(Session::new(link, endpoint))
+        DriverState::Ready(Session::new(link, endpoint))
     }
 
-    fn not_connected(&mut self, error: &ConnectError) -> State {
+    fn not_connected(&mut self, error: &ConnectError) -> DriverState {
         self.connection.set_down(error.store_error());
         self.connection.set_tried();
         self.log.not_connected(&error.to_string());
         self.report(ClusterEvent::Disconnected);
-        State::Backoff
+        DriverState::Backoff
     }
 
-    async fn serve(&mut self, mut session: Session) -> State {
+    async fn serve(&mut self, mut session: Session) -> DriverState {
         loop {
             let step = match timeout(IDLE_CHECK_INTERVAL, self.connection.wake.notified()).await {
                 Ok(()) if self.connection.next.lock().is_some() => {
                     *self.connection.endpoint.lock() = None;
                     // Also for charges, which wait.
                     self.connection.wake.notify_one();
-                    return State::Connecting;
+                    return DriverState::Connecting;
                 }
                 Ok(()) => self.send_pending(&mut session).await,
                 Err(_) => self.check_idle(&mut session).await,
             };
             match step {
                 Ok(()) => {}
-                Err(NotReady::Degraded(cause)) => return State::Probing(session, cause),
+                Err(NotReady::Degraded(cause)) => return DriverState::Probing(session, cause),
                 Err(NotReady::Disconnected(why)) => return self.disconnected(&session, why),
             }
         }
@@ -295,7 +295,7 @@ impl Driver {
         fail_all(redirect.charges, StoreError::Unavailable);
     }
 
-    async fn probe(&mut self, mut session: Session, cause: ProbeCause) -> State {
+    async fn probe(&mut self, mut session: Session, cause: ProbeCause) -> DriverState {
         match cause {
             ProbeCause::Slow(elapsed) => {
                 // It is slow since it missed the threshold; fails what was pushed at that moment.
@@ -321,19 +321,19 @@ impl Driver {
             }
             backoff.wait().await;
             if self.connection.closed.load(Ordering::Relaxed) {
-                return State::Closed;
+                return DriverState::Closed;
             }
         }
         self.log.up();
         self.connection.set_up();
-        State::Ready(session)
+        DriverState::Ready(session)
     }
 
     /// Leaves Ready or Probing.
-    fn disconnected(&mut self, session: &Session, why: Disconnect) -> State {
+    fn disconnected(&mut self, session: &Session, why: Disconnect) -> DriverState {
         *self.connection.endpoint.lock() = None;
         let (error, why) = match why {
-            Disconnect::Closed => return State::Closed,
+            Disconnect::Closed => return DriverState::Closed,
             Disconnect::Stalled => {
                 (StoreError::TimedOut, format!("no answer for {STALL_TIMEOUT:?}"))
             }
@@ -345,9 +345,9 @@ impl Driver {
         self.report(ClusterEvent::Disconnected);
         if session.connected_at.elapsed() > STALL_TIMEOUT {
             self.backoff.reset();
-            return State::Connecting;
+            return DriverState::Connecting;
         }
-        State::Backoff
+        DriverState::Backoff
     }
 
     /// Marks the connection as down. Keeps the first reason if it is already down.

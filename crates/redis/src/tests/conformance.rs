@@ -201,7 +201,7 @@ fn a_batch_is_never_split_between_trips() {
             let (store, wide, narrow) = (store.clone(), wide.clone(), narrow.clone());
             asking.spawn(async move {
                 let (a, b) = ([("key", "a")], [("key", "b")]);
-                let of = |entries, plan| Charge {
+                let take_of = |entries, plan| Charge {
                     key: Key { domain: "test", entries },
                     plan,
                     op: Op::Take(1),
@@ -209,7 +209,7 @@ fn a_batch_is_never_split_between_trips() {
                     role: Role::Enforced,
                 };
                 for _ in 0..250 {
-                    charge(&*store, &[of(&a, &wide), of(&b, &narrow)], true).await;
+                    charge(&*store, &[take_of(&a, &wide), take_of(&b, &narrow)], true).await;
                 }
             });
         }

@@ -1,4 +1,4 @@
-//! The budgets of requests, and `slow_after`.
+//! The timeouts of requests, and `slow_after`.
 
 use super::servers::proxy::Proxy;
 use super::*;
@@ -16,7 +16,7 @@ fn calls_to_a_frozen_server_fail_at_once_except_those_in_flight() {
         until("the connection to be up", async || try_take(&store, "up", &plan).await.is_ok())
             .await;
         server.stop();
-        // A charge in flight waits for up to its own budget.
+        // A charge in flight waits for up to its own timeout.
         let mut first = std::pin::pin!(take_within(&store, "a", &plan, LONG));
         let mut waits = async || {
             let soon = Duration::from_millis(1);
@@ -31,7 +31,7 @@ fn calls_to_a_frozen_server_fail_at_once_except_those_in_flight() {
         })
         .await;
         assert_eq!(store.connections_down(), (1, 0), "the connection is not lost");
-        // Its budget is longer than the server is frozen.
+        // Its timeout is longer than the server is frozen.
         assert_eq!(take_within(&store, "b", &plan, LONG).await, Err(StoreError::TimedOut));
         waits().await;
         server.go_on();
@@ -43,7 +43,7 @@ fn calls_to_a_frozen_server_fail_at_once_except_those_in_flight() {
 }
 
 #[test]
-fn small_budgets_fail_by_the_callers_deadline() {
+fn small_timeouts_fail_by_the_callers_deadline() {
     let server = Server::start();
     let proxy = Proxy::start(server.port());
     runtime().block_on(async {
@@ -52,20 +52,20 @@ fn small_budgets_fail_by_the_callers_deadline() {
         let store = connected(RedisOptions { caller_deadline_below, ..options(topology) }).await;
         proxy.stall();
         let plan = plan(100, Unit::Day);
-        for (budget, failed) in [(6, StoreError::CallerDeadline), (7, StoreError::TimedOut)] {
+        for (timeout, failed) in [(6, StoreError::CallerDeadline), (7, StoreError::TimedOut)] {
             assert_eq!(
-                take_within(&store, "a", &plan, Duration::from_millis(budget)).await,
+                take_within(&store, "a", &plan, Duration::from_millis(timeout)).await,
                 Err(failed),
-                "{budget}"
+                "{timeout}"
             );
         }
-        assert_eq!(store.connections_down(), (1, 0), "the budgets ended before slow_after");
+        assert_eq!(store.connections_down(), (1, 0), "the requests timed out before slow_after");
         assert_eq!(store.connections_slow(), 0);
     });
 }
 
 #[test]
-fn charges_past_their_budget_are_not_sent() {
+fn charges_past_their_deadline_are_not_sent() {
     let server = Server::start();
     let proxy = Proxy::start(server.port());
     runtime().block_on(async {

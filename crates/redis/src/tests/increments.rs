@@ -53,7 +53,7 @@ fn charges_of_an_open_window_stay_in_order() {
     runtime().block_on(async {
         let plan = plan(100, Unit::Day);
         let store = with_open_window(&server, &plan).await;
-        let of = |op| {
+        let charge_of = |op| {
             let key = Key { domain: "test", entries: &[("key", "a")] };
             Charge { key, plan: &plan, op, hold: None, role: Role::Enforced }
         };
@@ -68,7 +68,7 @@ fn charges_of_an_open_window_stay_in_order() {
             (vec![ADD, take, UP_TO, take], vec![65_557, 65_560, 65_562, 65_563], 0),
         ] {
             let before = plain(&store);
-            let charges: Vec<_> = ops.iter().map(|&op| of(op)).collect();
+            let charges: Vec<_> = ops.iter().map(|&op| charge_of(op)).collect();
             let decision = charge(&store, &charges, false).await;
             let used: Vec<_> = decision.iter().map(|decision| decision.used_before).collect();
             assert_eq!((used, plain(&store) - before), (befores, plain_ones), "{ops:?}");
@@ -160,17 +160,17 @@ fn a_number_of_no_window_counts_nothing() {
         let admits = Limit::fixed_window(5, Unit::Hour, 1).unwrap();
         let admits = Arc::new(Plan::new(vec![Limit { charge_denied: false, ..admits }]));
         let key = Key { domain: "test", entries: &[("key", "a")] };
-        let of = |plan, op| Charge { key, plan, op, hold: None, role: Role::Enforced };
+        let charge_of = |plan, op| Charge { key, plan, op, hold: None, role: Role::Enforced };
         for (first, together) in [
-            (of(&plan, Op::Take(1)), false),
-            (of(&plan, Op::Take(1)), true),
-            (of(&admits, Op::Take(1)), false),
-            (of(&plan, Op::Take(0)), false),
-            (of(&plan, Op::Refund(2)), false),
-            (of(&plan, Op::Refund(2)), true),
-            (of(&plan, ADD), false),
-            (of(&plan, UP_TO), false),
-            (of(&admits, UP_TO), true),
+            (charge_of(&plan, Op::Take(1)), false),
+            (charge_of(&plan, Op::Take(1)), true),
+            (charge_of(&admits, Op::Take(1)), false),
+            (charge_of(&plan, Op::Take(0)), false),
+            (charge_of(&plan, Op::Refund(2)), false),
+            (charge_of(&plan, Op::Refund(2)), true),
+            (charge_of(&plan, ADD), false),
+            (charge_of(&plan, UP_TO), false),
+            (charge_of(&admits, UP_TO), true),
         ] {
             let written =
                 if together { "weir:{test}|key=a|f3600" } else { "weir:{test|key=a}f3600" };
@@ -181,7 +181,8 @@ fn a_number_of_no_window_counts_nothing() {
             let decision = charge(&store, &[first], together).await.swap_remove(0);
             assert_eq!(decision.used_before, 0, "{first:?}");
             let taken = first.op.charged(&decision);
-            let next = charge(&store, &[of(&plan, Op::Take(1))], together).await.swap_remove(0);
+            let next =
+                charge(&store, &[charge_of(&plan, Op::Take(1))], together).await.swap_remove(0);
             assert_eq!(next.used_before, taken, "{first:?}");
             let left = server.command(&["PTTL", written]).int();
             assert!((1..=3_610_001).contains(&left), "{left} {first:?}");

@@ -64,14 +64,14 @@ fn a_call_that_the_new_node_cannot_make_yet_is_retried_there() {
         let domain = domain_on(&cluster, 0);
         cluster.begin_to_move(key::slot(domain.as_bytes()), 1);
         let entries = [("key", "a")];
-        let of = |plan| Charge {
+        let charge_of = |plan| Charge {
             key: Key { domain: &domain, entries: &entries },
             plan,
             op: Op::Take(1),
             hold: None,
             role: Role::Enforced,
         };
-        let charges = [of(&day), of(&hour)];
+        let charges = [charge_of(&day), charge_of(&hour)];
         let mut answers = Answers::new();
         let batch = Batch { together: true, ..Batch::new(&charges, Duration::from_secs(10)) };
         store.charge(&batch, &mut answers).await;

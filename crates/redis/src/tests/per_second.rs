@@ -21,21 +21,21 @@ fn charged(store: &RedisStore) -> [u64; 2] {
     [store, second].map(|redis| redis.counts().charges.load(Ordering::Relaxed))
 }
 
-fn of<'a>(entries: &'a [Entry<'a>], plan: &'a Arc<Plan>) -> Charge<'a> {
+fn take_of<'a>(entries: &'a [Entry<'a>], plan: &'a Arc<Plan>) -> Charge<'a> {
     charge_of(entries, plan, Op::Take(1))
 }
 
 #[test]
 fn a_plan_is_per_second_where_each_of_its_limits_is() {
-    let of = |limits: &[(Unit, u32)]| {
+    let is_per_second = |limits: &[(Unit, u32)]| {
         let limit = |&(unit, multiplier)| Limit::fixed_window(1, unit, multiplier).unwrap();
         Plan::new(limits.iter().map(limit).collect()).per_second()
     };
-    assert!(of(&[(Unit::Second, 1)]));
-    assert!(of(&[(Unit::Second, 1), (Unit::Second, 1)]));
-    assert!(!of(&[(Unit::Second, 2)]));
-    assert!(!of(&[(Unit::Minute, 1)]));
-    assert!(!of(&[(Unit::Second, 1), (Unit::Minute, 1)]));
+    assert!(is_per_second(&[(Unit::Second, 1)]));
+    assert!(is_per_second(&[(Unit::Second, 1), (Unit::Second, 1)]));
+    assert!(!is_per_second(&[(Unit::Second, 2)]));
+    assert!(!is_per_second(&[(Unit::Minute, 1)]));
+    assert!(!is_per_second(&[(Unit::Second, 1), (Unit::Minute, 1)]));
 }
 
 #[test]
@@ -90,8 +90,13 @@ fn each_charge_goes_to_its_server_and_answers_keep_their_order() {
         take(&store, "test", "a", &minute, 1).await;
         assert_eq!(charged(&store), [1, 1]);
 
-        let charges =
-            [of(&a, &minute), of(&a, &second), of(&b, &minute), of(&b, &second), of(&a, &minute)];
+        let charges = [
+            take_of(&a, &minute),
+            take_of(&a, &second),
+            take_of(&b, &minute),
+            take_of(&b, &second),
+            take_of(&a, &minute),
+        ];
         let decision = charge(&store, &charges, false).await;
         let actual: Vec<_> =
             decision.iter().map(|decision| (decision.allowed, decision.used_before)).collect();
@@ -108,7 +113,7 @@ fn what_is_charged_together_is_in_the_main_one() {
         let store = two_servers(&main, &second, &clock);
         let (second, minute) = (plan(1, Unit::Second), plan(10, Unit::Minute));
         let entries = [("key", "a")];
-        let both = [of(&entries, &second), of(&entries, &minute)];
+        let both = [take_of(&entries, &second), take_of(&entries, &minute)];
         for (decisions, used) in [([true, true], [0, 0]), ([false, true], [1, 1])] {
             let decided = charge(&store, &both, true).await;
             assert_eq!([decided[0].allowed, decided[1].allowed], decisions);
@@ -118,9 +123,9 @@ fn what_is_charged_together_is_in_the_main_one() {
         assert!(charge(&store, &looks, true).await.iter().all(|look| look.used_before == 1));
         assert_eq!(charged(&store), [6, 0]);
         let key = StateKey { key: both[0].key, plan: &second, together: true, id: None };
-        let budget = Duration::from_secs(10);
-        assert_eq!(store.read(key, &[], budget).await.unwrap().limits[0].used, 1);
-        store.reset(key, budget).await.unwrap();
+        let timeout = Duration::from_secs(10);
+        assert_eq!(store.read(key, &[], timeout).await.unwrap().limits[0].used, 1);
+        store.reset(key, timeout).await.unwrap();
         assert_eq!(charge(&store, &looks, true).await[0].used_before, 0);
     });
 }
@@ -137,7 +142,7 @@ fn hits_are_leased_where_the_states_of_their_plan_are() {
         let plan = plan(10_000, Unit::Second);
         let mut leased = 0;
         for _ in 0..200 {
-            let decision = charge(&leases, &[of(&[("key", "a")], &plan)], false).await;
+            let decision = charge(&leases, &[take_of(&[("key", "a")], &plan)], false).await;
             leased += u32::from(decision[0].source == Source::Leased);
         }
         assert!(leased > 0);
@@ -156,25 +161,27 @@ fn per_second_limits_may_use_a_separate_server() {
         let (second, minute) = (plan(5, Unit::Second), plan(5, Unit::Minute));
         let entries = [("key", "a")];
         let key = Key { domain: "test", entries: &entries };
-        let of = |plan| Charge { key, plan, op: Op::Take(1), hold: None, role: Role::Enforced };
-        let decision = charge(&store, &[of(&second), of(&minute)], false).await;
+        let take_of =
+            |plan| Charge { key, plan, op: Op::Take(1), hold: None, role: Role::Enforced };
+        let decision = charge(&store, &[take_of(&second), take_of(&minute)], false).await;
         assert!(decision.iter().all(|decision| decision.allowed));
         let count = |server: &Server, key| server.command(&["EXISTS", key]).int();
         assert_eq!(count(&main, "weir:{test|key=a}f60"), 1);
         assert_eq!(count(&main, "weir:{test|key=a}f1"), 0);
         assert_eq!(count(&other, "weir:{test|key=a}f60"), 0);
         // One call charges a domain with `charge: together`.
-        let of = |plan, op| Charge { op, ..of(plan) };
+        let take_of = |plan, op| Charge { op, ..take_of(plan) };
         let none = plan(0, Unit::Minute);
         let denied =
-            charge(&store, &[of(&second, Op::Take(1)), of(&none, Op::Take(1))], true).await;
+            charge(&store, &[take_of(&second, Op::Take(1)), take_of(&none, Op::Take(1))], true)
+                .await;
         assert!(denied[0].allowed && !denied[1].allowed);
-        let both = [of(&second, Op::Take(1)), of(&minute, Op::Take(1))];
+        let both = [take_of(&second, Op::Take(1)), take_of(&minute, Op::Take(1))];
         assert!(charge(&store, &both, true).await.iter().all(|decision| decision.used_before == 0));
         assert_eq!(count(&main, "weir:{test}|key=a|f60"), 1);
         assert_eq!(count(&other, "weir:{test}|key=a|f1"), 0);
         let key = StateKey { key, plan: &second, together: true, id: None };
-        let budget = Duration::from_secs(10);
-        assert!(store.read(key, &[], budget).await.is_ok_and(|state| state.limits[0].used <= 1));
+        let timeout = Duration::from_secs(10);
+        assert!(store.read(key, &[], timeout).await.is_ok_and(|state| state.limits[0].used <= 1));
     });
 }

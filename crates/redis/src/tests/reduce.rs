@@ -56,9 +56,9 @@ fn buckets_are_kept_for_as_long_as_it_takes_to_fill_them() {
             let bucket = ReduceBucket { max, refill, interval, strict: false, at: None };
             let plan = Arc::new(bucket.plan());
             let charge = charge_of(&[("RL", "a")], &plan, Op::Take(1));
-            let budget = Duration::from_secs(10);
+            let timeout = Duration::from_secs(10);
             assert_eq!(
-                charge_within(&store, charge, budget).await.unwrap().remaining,
+                charge_within(&store, charge, timeout).await.unwrap().remaining,
                 u64::from(max) - 1
             );
             let key = format!("weir:{{test|RL=a}}r{max}/{refill}/{interval}ms");
@@ -72,7 +72,7 @@ fn buckets_are_kept_for_as_long_as_it_takes_to_fill_them() {
             let before = stored();
             let look = charge_of(&[("RL", "a")], &plan, Op::Take(0));
             assert_eq!(
-                charge_within(&store, look, budget).await.unwrap().remaining,
+                charge_within(&store, look, timeout).await.unwrap().remaining,
                 u64::from(max) - 1
             );
             assert_eq!(stored(), before);

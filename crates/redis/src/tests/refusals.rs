@@ -178,8 +178,8 @@ fn replicas() {
         [("yes", StoreError::ReadOnly, "READONLY"), ("no", StoreError::MasterDown, "MASTERDOWN")]
     {
         let server = Server::configured(&[&format!("replica-serve-stale-data {stale}")]);
-        let of = |host: &str, port: &str| drop(server.command(&["REPLICAOF", host, port]));
-        let (enter, leave) = (|| of("127.0.0.1", &gone), || of("NO", "ONE"));
+        let replicaof = |host: &str, port: &str| drop(server.command(&["REPLICAOF", host, port]));
+        let (enter, leave) = (|| replicaof("127.0.0.1", &gone), || replicaof("NO", "ONE"));
         refuses(&server, || single(&server), (error, code), enter, leave);
     }
 }

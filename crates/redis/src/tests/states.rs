@@ -20,13 +20,13 @@ fn used(read: Result<KeyState, StoreError>) -> Result<u64, StoreError> {
     read.map(|state| state.limits[0].used)
 }
 
-/// Reads and resets a key within a short budget.
+/// Reads and resets a key within a short timeout.
 async fn outcomes(store: &RedisStore, plan: &Arc<Plan>) -> [Result<(), StoreError>; 2] {
     let key = Key { domain: DOMAIN, entries: &[("key", "a")] };
     let state_key = StateKey { key, plan, together: false, id: None };
-    let budget = Duration::from_millis(300);
-    let read = store.read(state_key, &[], budget).await.map(drop);
-    [read, store.reset(state_key, budget).await]
+    let timeout = Duration::from_millis(300);
+    let read = store.read(state_key, &[], timeout).await.map(drop);
+    [read, store.reset(state_key, timeout).await]
 }
 
 #[test]
@@ -187,13 +187,13 @@ fn a_long_log_is_read_whole() {
         let clock = Arc::new(ManualClock::new(DAWN));
         let store = manual(single(&server), &clock);
         store.answered().await;
-        let of = |n| {
+        let log_of = |n| {
             let algorithm = weir_limit::SlidingLog { n, period: 60 * SECOND };
             let algorithm = weir_limit::Algorithm::SlidingLog(algorithm);
             let limit = Limit::fixed_window(n, Unit::Minute, 1).unwrap();
             Arc::new(Plan::new(vec![Limit { charge_denied: false, algorithm, ..limit }]))
         };
-        let (long, short) = (of(30_000), of(1_000));
+        let (long, short) = (log_of(30_000), log_of(1_000));
         for _ in 0..4 {
             assert!(take(&store, DOMAIN, "a", &long, 20_000).await.allowed);
             clock.advance(40 * SECOND);

@@ -12,19 +12,19 @@ async fn together(
     on_failure: Option<OnStoreFailure>,
 ) -> Answers {
     let mut answers = Answers::new();
-    let budget = Duration::from_secs(10);
-    let batch = Batch { together: true, on_failure, ..Batch::new(charges, budget) };
+    let timeout = Duration::from_secs(10);
+    let batch = Batch { together: true, on_failure, ..Batch::new(charges, timeout) };
     store.charge(&batch, &mut answers).await;
     answers
 }
 
-fn of<'a>(entries: &'a [weir_store::Entry<'a>], plan: &'a Arc<Plan>) -> Charge<'a> {
+fn take_of<'a>(entries: &'a [weir_store::Entry<'a>], plan: &'a Arc<Plan>) -> Charge<'a> {
     let key = Key { domain: "test", entries };
     Charge { key, plan, op: Op::Take(1), hold: None, role: Enforced }
 }
 
 async fn used(store: &impl Store, entries: &[weir_store::Entry<'_>], plan: &Arc<Plan>) -> u64 {
-    let look = Charge { op: Op::Take(0), ..of(entries, plan) };
+    let look = Charge { op: Op::Take(0), ..take_of(entries, plan) };
     together(store, &[look], None).await.swap_remove(0).unwrap().used_before
 }
 
@@ -60,8 +60,11 @@ fn a_failed_key_denies_its_batch_by_policy() {
             for (on_failure, role, kept) in KEPT {
                 for (value, wanted) in failed {
                     let bad = [("key", value)];
-                    let charges =
-                        [of(&good[i], plan), Charge { role, ..of(&bad, plan) }, of(&good[i], plan)];
+                    let charges = [
+                        take_of(&good[i], plan),
+                        Charge { role, ..take_of(&bad, plan) },
+                        take_of(&good[i], plan),
+                    ];
                     let answers = together(&store, &charges, on_failure).await;
                     assert_eq!(answers[1], Err(wanted));
                     kept_so_far += if kept { 2 } else { 0 };
@@ -71,8 +74,8 @@ fn a_failed_key_denies_its_batch_by_policy() {
             }
             // Hits are refunded, whatever fails.
             let (bad, op) = ([("key", "type")], Op::Refund(3));
-            let back = Charge { op, ..of(&good[i], plan) };
-            together(&store, &[back, of(&bad, plan)], None).await;
+            let back = Charge { op, ..take_of(&good[i], plan) };
+            together(&store, &[back, take_of(&bad, plan)], None).await;
             assert_eq!(used(&store, &good[i], plan).await, kept_so_far - 3);
         }
     });
@@ -89,17 +92,18 @@ fn one_node_of_a_cluster_serves_a_domain() {
             ["a", "b", "c", "d", "e", "f"].map(|value| [("key", value)]).into();
         for master in 0..3 {
             let domain = domain_on(&cluster, master);
-            let of = |i: usize, plan, op| Charge {
+            let take_of = |i: usize, plan, op| Charge {
                 key: Key { domain: &domain, entries: &entries[i] },
                 op,
-                ..of(&entries[i], plan)
+                ..take_of(&entries[i], plan)
             };
             until("the node to be up", async || {
-                together(&store, &[of(0, &wide, Op::Take(0))], None).await[0].is_ok()
+                together(&store, &[take_of(0, &wide, Op::Take(0))], None).await[0].is_ok()
             })
             .await;
-            let wide = |i| of(i, &wide, Op::Take(1));
-            let batch = [wide(0), wide(1), wide(2), wide(3), wide(4), of(5, &narrow, Op::Take(1))];
+            let wide = |i| take_of(i, &wide, Op::Take(1));
+            let batch =
+                [wide(0), wide(1), wide(2), wide(3), wide(4), take_of(5, &narrow, Op::Take(1))];
             let allowed = async || {
                 let answers = together(&store, &batch, None).await;
                 answers.into_iter().all(|answer| answer.unwrap().allowed)
@@ -118,7 +122,7 @@ fn one_node_of_a_cluster_serves_a_domain() {
         cluster.masters[0].kill();
         let fails = async |domain: &str| {
             let key = Key { domain, entries: &entries[0] };
-            let take = Charge { key, ..of(&entries[0], &wide) };
+            let take = Charge { key, ..take_of(&entries[0], &wide) };
             together(&store, &[take], None).await[0].is_err()
         };
         until("its domain to fail", async || fails(&gone).await).await;

@@ -194,8 +194,8 @@ fn times_and_numbers_beside_plots_are_round() {
     let Some(mut viewer) = Viewer::start() else { return };
     let mut labels = |start: u64, bucket: u64, count: usize| -> Vec<String> {
         let mut report = sample::brief();
-        (report.plot_start, report.bucket) = (start * 1_000_000, bucket * 1_000_000);
-        report.series = vec![7; count];
+        let (start, requests) = (stamp(start * 1_000_000), vec![7; count]);
+        report.series = RequestSeries { start, bucket_seconds: bucket, requests };
         viewer.open(&report, View { width: 1280, dark: false });
         let texts = "[...document.querySelectorAll('.tall .xs span, .tall .ys span')].map(span => [...span.childNodes].map(node => node.textContent).join(' '))";
         serde_json::from_value(viewer.browser.evaluate(texts)).unwrap()

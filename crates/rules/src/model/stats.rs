@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use weir_common::metrics::{Histogram, HistogramSnapshot, SeriesBudget, SeriesMap};
+use weir_common::metrics::{Histogram, HistogramSnapshot, SeriesLimit, SeriesMap};
 use weir_limit::Limit;
 
 /// Counters of one rule, or of one series of it. After a reload, the rule of the same name has them.
@@ -28,7 +28,7 @@ pub struct RuleStats {
 /// Counters of series that values of requests distinguish, by the path in their metrics.
 pub type RuleSeries = SeriesMap<RuleStats>;
 
-pub(crate) type RuleSeriesBudget = SeriesBudget<RuleStats>;
+pub(crate) type RuleSeriesLimit = SeriesLimit<RuleStats>;
 
 /// Hundredths: the upper bounds of what was used of a reservation.
 const RATIO_BOUNDS: [u64; 13] = [1, 3, 10, 25, 50, 75, 100, 150, 200, 300, 1_000, 3_000, 10_000];

@@ -154,14 +154,14 @@ pub struct ValueList {
     pub(crate) networks: PrefixTable,
     /// The values that are no networks, one after another.
     text: Box<str>,
-    texts: HashTable<Text>,
+    texts: HashTable<TextRange>,
     /// The fingerprint of the file; none if it was not read.
     content_hash: Option<u64>,
 }
 
 /// A value that is no network: its place in the buffer, and its line.
 #[derive(Clone, Copy, Debug)]
-struct Text {
+struct TextRange {
     start: u32,
     len: u32,
     line: u32,
@@ -224,7 +224,7 @@ impl ValueList {
     }
 }
 
-impl Text {
+impl TextRange {
     fn of(self, buffer: &str) -> &str {
         buffer.get(self.start as usize..(self.start + self.len) as usize).unwrap_or_default()
     }
@@ -240,7 +240,7 @@ fn value_of(line: &str) -> Option<&str> {
 }
 
 /// Adds a value, unless the list has it.
-fn add(buffer: &mut String, texts: &mut HashTable<Text>, value: &str, line: u32) {
+fn add(buffer: &mut String, texts: &mut HashTable<TextRange>, value: &str, line: u32) {
     let hashed = hash(value);
     if texts.find(hashed, |entry| entry.of(buffer) == value).is_some() {
         return;
@@ -248,7 +248,7 @@ fn add(buffer: &mut String, texts: &mut HashTable<Text>, value: &str, line: u32)
     // The reader rejects files beyond 32 bits.
     let (start, len) = (buffer.len() as u32, value.len() as u32);
     buffer.push_str(value);
-    texts.insert_unique(hashed, Text { start, len, line }, |entry| hash(entry.of(buffer)));
+    texts.insert_unique(hashed, TextRange { start, len, line }, |entry| hash(entry.of(buffer)));
 }
 
 /// The key of SipHash may be public, because only values of lists are inserted.

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::budget::RESERVE_BYTES;
 use super::limits::LimitFields;
+use super::rule_memory::RESERVE_BYTES;
 use crate::model::reserve::Reserve;
 use crate::model::rule::Metadata;
 use crate::model::value_set::{Group, SetKind};

@@ -4,8 +4,8 @@ pub(super) mod algorithm;
 pub(super) mod fields;
 mod period;
 
-use super::budget::{LIMIT_BYTES, REPLACED_BYTES};
 use super::reader::{Reader, ReplacedName};
+use super::rule_memory::{LIMIT_BYTES, REPLACED_BYTES};
 use crate::model::key::{Key, Section};
 use crate::model::keys::limits::charges_denied_by_default;
 use crate::rate::Rate;
@@ -27,7 +27,7 @@ pub(super) struct LimitFields {
 }
 
 impl LimitFields {
-    /// The size of the limits, for the [`Budget`](super::budget::Budget).
+    /// The size of the limits, for the [`RuleMemory`](super::rule_memory::RuleMemory).
     pub fn bytes(&self) -> usize {
         let replaces = self.replaces.iter().map(|item| REPLACED_BYTES + item.name.len());
         let limits = self.limits.iter().map(|limit| LIMIT_BYTES + limit.name.len());

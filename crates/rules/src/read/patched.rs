@@ -4,9 +4,9 @@ use std::mem;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::budget::{Budget, rule_bytes};
 use super::descriptor::{Below, Descriptor, DescriptorNode, Field, limit_nodes};
 use super::reader::Reader;
+use super::rule_memory::{RuleMemory, rule_bytes};
 use crate::overlay::patch::PatchedKeys;
 use crate::overlay::patcher::Patcher;
 use crate::syntax::position::{Origin, Position};
@@ -28,7 +28,7 @@ struct Delivered<'t, 'n> {
 struct Patched {
     read: Descriptor,
     warnings: Vec<Problem>,
-    budget: Budget,
+    memory: RuleMemory,
 }
 
 impl Reader<'_> {
@@ -94,7 +94,7 @@ impl Reader<'_> {
                 Err(errors) => patcher.failures.add(patch, &self.described(rule), errors),
             }
         }
-        let Some(Patched { read: mut patched, mut warnings, budget }) = better else {
+        let Some(Patched { read: mut patched, mut warnings, memory }) = better else {
             return Arc::default();
         };
         if !warnings.is_empty() {
@@ -110,7 +110,7 @@ impl Reader<'_> {
         // The value of a network or a list is not a key.
         (patched.value, patched.set) = (mem::take(&mut read.value), read.set.take());
         *read = patched;
-        self.budget = budget;
+        self.memory = memory;
         patcher.set_patched(fitting)
     }
 
@@ -143,13 +143,13 @@ impl Reader<'_> {
         let read = reader.keys(&node);
         let bytes = rule_bytes(rule.name, 0, read.limit_bytes());
         reader.spend(position, bytes.saturating_sub(rule.bytes));
-        let budget = reader.budget.clone();
+        let memory = reader.memory.clone();
         let is_valid = !problems.has_errors();
         let mut problems = problems.into_parts().0;
         for problem in problems.iter_mut().filter(|problem| problem.position == place) {
             problem.help += "; `KEY: null` in `set` removes a key of the rule";
         }
-        if is_valid { Ok(Patched { read, warnings: problems, budget }) } else { Err(problems) }
+        if is_valid { Ok(Patched { read, warnings: problems, memory }) } else { Err(problems) }
     }
 
     fn described(&self, rule: &Delivered<'_, '_>) -> String {

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::budget::{Budget, HELP};
+use super::rule_memory::{HELP, RuleMemory};
 use crate::model::rule::Rule;
-use crate::model::stats::RuleSeriesBudget;
+use crate::model::stats::RuleSeriesLimit;
 use crate::options::RuleOptions;
 use crate::overlay::patcher::Patcher;
 use crate::source::lists::ListReader;
@@ -16,7 +16,7 @@ use crate::syntax::problem::{Problem, Problems, Severity};
 pub(crate) struct Reader<'r> {
     pub file: Arc<str>,
     pub problems: &'r mut Problems,
-    pub(super) budget: Budget,
+    pub(super) memory: RuleMemory,
     pub rules: Vec<Arc<Rule>>,
     pub(super) previous: &'r Previous<'r>,
     pub(super) options: &'r RuleOptions,
@@ -36,7 +36,7 @@ pub(crate) struct Reader<'r> {
 #[derive(Default)]
 pub(crate) struct Previous<'r> {
     pub rules: HashMap<&'r str, &'r Rule>,
-    pub series: Arc<RuleSeriesBudget>,
+    pub series: Arc<RuleSeriesLimit>,
 }
 
 /// The descriptors that were merged with a sibling.
@@ -62,7 +62,7 @@ impl<'r> Reader<'r> {
         Reader {
             file: document.name().into(),
             problems,
-            budget: Budget::of(document.text_bytes()),
+            memory: RuleMemory::of(document.text_bytes()),
             rules: Vec::new(),
             previous,
             options,
@@ -81,7 +81,7 @@ impl<'r> Reader<'r> {
         Reader {
             file: self.file.clone(),
             problems,
-            budget: self.budget.clone(),
+            memory: self.memory.clone(),
             rules: Vec::new(),
             lint: false,
             merged: None,
@@ -125,9 +125,9 @@ impl<'r> Reader<'r> {
         Problem::of_file(&self.file, message, help).at(position).about(text)
     }
 
-    /// Spends bytes of the budget, and reports the first excess.
+    /// Spends bytes of the file's memory, and reports the first excess.
     pub(super) fn spend(&mut self, position: Position, bytes: usize) {
-        if let Err(error) = self.budget.spend(bytes) {
+        if let Err(error) = self.memory.spend(bytes) {
             self.error(position, error, "", HELP);
         }
     }

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::budget::item_bytes;
 use super::descriptor::{Descriptor, Field};
 use super::reader::Reader;
+use super::rule_memory::item_bytes;
 use crate::matcher::MatcherNode as Tree;
 use crate::model::key::Section;
 use crate::model::value_set::{Group, Item, SetKind, network_problem};

@@ -1,9 +1,9 @@
 //! Reads the values of keys: text, numbers, lists, maps, metadata. An invalid value is reported in the
 //! reference's words, and treated as absent.
 
-use super::budget::{FIELD_BYTES, MAP_BYTES, VALUE_BYTES};
 use super::descriptor::Field;
 use super::reader::Reader;
+use super::rule_memory::{FIELD_BYTES, MAP_BYTES, VALUE_BYTES};
 use crate::model::key::{Key, Section, ValueType};
 use crate::model::keys::suggestion;
 use crate::model::rule::Metadata;
@@ -313,8 +313,8 @@ impl Reader<'_> {
     fn json(&mut self, node: &Node<'_>) -> serde_json::Value {
         use serde_json::Value as Json;
         match node.content() {
-            // The rest of a file that exceeds its budget is not built.
-            _ if self.budget.is_spent() => Json::Null,
+            // The rest of a file that exceeds its memory is not built.
+            _ if self.memory.is_spent() => Json::Null,
             Content::Scalar(text) => {
                 self.spend(node.position, VALUE_BYTES + text.len());
                 self.lint_metadata(node);

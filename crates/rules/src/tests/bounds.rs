@@ -60,8 +60,9 @@ fn the_problems_of_many_files_are_limited_too() {
     let loaded = load(files, 10);
     assert_eq!(loaded.problems.len(), 100);
     assert_eq!(loaded.omitted.errors, 50 * 20 - 100);
-    let of = |name: &str| loaded.problems.iter().filter(|problem| problem.file == name).count();
-    assert_eq!((of("f0"), of("f9"), of("f10")), (10, 10, 0));
+    let problems_of =
+        |name: &str| loaded.problems.iter().filter(|problem| problem.file == name).count();
+    assert_eq!((problems_of("f0"), problems_of("f9"), problems_of("f10")), (10, 10, 0));
 }
 
 #[test]

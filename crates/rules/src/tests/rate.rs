@@ -154,7 +154,7 @@ fn a_period_in_days_is_shown_in_days() {
 
 #[test]
 fn patches_change_the_keys_that_a_rate_stands_for() {
-    let of = |fields: &str| meaning_of(&format!("rate_limit: {{ {fields} }}"));
+    let limit_with = |fields: &str| meaning_of(&format!("rate_limit: {{ {fields} }}"));
     let gcra = "rate: 10/s, burst: 20";
     for (rule, set, wanted) in [
         (gcra, "rate: 30/m", "rate: 30/m, burst: 20"),
@@ -187,7 +187,7 @@ fn patches_change_the_keys_that_a_rate_stands_for() {
             "algorithm: concurrency, requests_per_unit: 3",
         ),
     ] {
-        assert_eq!(after(rule, set), of(wanted), "{rule} + {set}");
+        assert_eq!(after(rule, set), limit_with(wanted), "{rule} + {set}");
     }
     // All rates of one patch, whatever its order, and each in the limit that is selected.
     let rules = rule("rate_limits: [{ rate: 1/s, name: a }, { rate: 2/m, name: b }]");

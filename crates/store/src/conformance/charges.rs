@@ -16,7 +16,7 @@ use weir_limit::{
 pub const DAWN: u64 = 1_700_006_400 * SECOND;
 
 /// Enough for stores that are not slow.
-pub(super) const BUDGET: Duration = Duration::from_secs(10);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A lone fixed window.
 pub fn plan(n: u32, unit: Unit) -> Arc<Plan> {
@@ -26,7 +26,7 @@ pub fn plan(n: u32, unit: Unit) -> Arc<Plan> {
 /// Charges a batch; panics where the store fails.
 pub async fn charge(store: &impl Store, charges: &[Charge<'_>], together: bool) -> Vec<Decision> {
     let mut answers = Answers::new();
-    let batch = Batch { together, ..Batch::new(charges, BUDGET) };
+    let batch = Batch { together, ..Batch::new(charges, TIMEOUT) };
     store.charge(&batch, &mut answers).await;
     assert_eq!(answers.len(), charges.len());
     answers.into_iter().map(|answer| answer.unwrap()).collect()
@@ -52,7 +52,7 @@ pub async fn try_read(
     plan: &Arc<Plan>,
     spans: &[Micros],
 ) -> Result<KeyState, StoreError> {
-    store.read(StateKey { key, plan, together: false, id: None }, spans, BUDGET).await
+    store.read(StateKey { key, plan, together: false, id: None }, spans, TIMEOUT).await
 }
 
 /// Resets the state of a key; the outcome may be an error.
@@ -61,7 +61,7 @@ pub async fn try_reset(
     key: Key<'_>,
     plan: &Arc<Plan>,
 ) -> Result<(), StoreError> {
-    store.reset(StateKey { key, plan, together: false, id: None }, BUDGET).await
+    store.reset(StateKey { key, plan, together: false, id: None }, TIMEOUT).await
 }
 
 /// Returns every algorithm with n hits an hour, or a day of the calendar; the two with numbers of their own as

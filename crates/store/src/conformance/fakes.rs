@@ -81,20 +81,20 @@ impl<S: States> States for Fake<S> {
         &self,
         key: StateKey<'_>,
         spans: &[Micros],
-        budget: Duration,
+        timeout: Duration,
     ) -> Result<KeyState, StoreError> {
         let failed = (self.fails.lock())(&key.charge());
         match failed {
             Some(failed) => Err(failed),
-            None => self.inner.read(key, spans, budget).await,
+            None => self.inner.read(key, spans, timeout).await,
         }
     }
 
-    async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
+    async fn reset(&self, key: StateKey<'_>, timeout: Duration) -> Result<(), StoreError> {
         let failed = (self.fails.lock())(&key.charge());
         match failed {
             Some(failed) => Err(failed),
-            None => self.inner.reset(key, budget).await,
+            None => self.inner.reset(key, timeout).await,
         }
     }
 }
@@ -140,13 +140,13 @@ impl<S: States> States for Gated<S> {
         &self,
         key: StateKey<'_>,
         spans: &[Micros],
-        budget: Duration,
+        timeout: Duration,
     ) -> Result<KeyState, StoreError> {
-        self.inner.read(key, spans, budget).await
+        self.inner.read(key, spans, timeout).await
     }
 
-    async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
-        self.inner.reset(key, budget).await
+    async fn reset(&self, key: StateKey<'_>, timeout: Duration) -> Result<(), StoreError> {
+        self.inner.reset(key, timeout).await
     }
 }
 
@@ -170,16 +170,16 @@ impl<S: States> States for Arc<S> {
         &self,
         key: StateKey<'_>,
         spans: &[Micros],
-        budget: Duration,
+        timeout: Duration,
     ) -> Result<KeyState, StoreError> {
-        (**self).read(key, spans, budget).await
+        (**self).read(key, spans, timeout).await
     }
 
     fn read_local(&self, key: StateKey<'_>) -> Option<(Arc<Plan>, KeyState)> {
         (**self).read_local(key)
     }
 
-    async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
-        (**self).reset(key, budget).await
+    async fn reset(&self, key: StateKey<'_>, timeout: Duration) -> Result<(), StoreError> {
+        (**self).reset(key, timeout).await
     }
 }

@@ -266,7 +266,7 @@ fn special_plans() -> Vec<Arc<Plan>> {
 pub async fn adds_even_if_the_batch_is_denied(store: &impl Store) {
     let (wide, none) = (plan(10, Unit::Hour), plan(0, Unit::Hour));
     let entries = ["added", "taken", "none"].map(|value| [("key", value)]);
-    let of = |i: usize, plan, op| Charge {
+    let charge_of = |i: usize, plan, op| Charge {
         key: Key { domain: "operations", entries: &entries[i] },
         plan,
         op,
@@ -274,7 +274,11 @@ pub async fn adds_even_if_the_batch_is_denied(store: &impl Store) {
         role: Role::Enforced,
     };
     let add = Op::Add { hits: 3, limits: u16::MAX };
-    let charges = [of(0, &wide, add), of(1, &wide, up_to(1, 4, 1)), of(2, &none, Op::Take(1))];
+    let charges = [
+        charge_of(0, &wide, add),
+        charge_of(1, &wide, up_to(1, 4, 1)),
+        charge_of(2, &none, Op::Take(1)),
+    ];
     let decisions = charge(store, &charges, true).await;
     let answers: Vec<_> = decisions.iter().map(|it| (it.allowed, it.granted)).collect();
     assert_eq!(answers, [(true, 0), (true, 4), (false, 0)]);

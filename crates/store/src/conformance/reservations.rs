@@ -13,7 +13,7 @@ use self::charges::{
     settle_or_reserve, used,
 };
 pub use self::racing::reserves_at_most_n_of_racing;
-use super::charges::{BUDGET, charge, plan};
+use super::charges::{TIMEOUT, charge, plan};
 use crate::charge::Key;
 use crate::states::{StateKey, States};
 use crate::store::Store;
@@ -289,10 +289,10 @@ pub async fn keeps_reservations_of_a_reset_key(store: &impl States) {
         let key = Key { domain: "reservations", entries: &entries };
         let key = StateKey { key, plan, together: false, id: None };
         assert!(make(store, &value, plan, reserve(1, 8), "id").await.allowed);
-        assert_eq!(store.reset(key, BUDGET).await, Ok(()));
+        assert_eq!(store.reset(key, TIMEOUT).await, Ok(()));
         assert!(used(store, key).await.iter().all(|used| *used == 0));
         for (id, hits) in [("id", Some(8)), ("none", None)] {
-            let read = store.read(StateKey { id: Some(id), ..key }, &[], BUDGET).await;
+            let read = store.read(StateKey { id: Some(id), ..key }, &[], TIMEOUT).await;
             let (now, reservation) =
                 read.map(|state| (state.now, state.reservation)).expect("a state");
             assert_eq!(reservation.map(|reservation| reservation.hits), hits);

@@ -25,28 +25,28 @@ pub async fn conforms(store: &impl States, clock: &ManualClock) {
 pub fn plans() -> Vec<Arc<Plan>> {
     let (n, s) = (5, SECOND);
     let minute = Limit::fixed_window(n, Unit::Minute, 1).unwrap();
-    let of = |algorithm| Limit { charge_denied: false, algorithm, ..minute.clone() };
+    let with = |algorithm| Limit { charge_denied: false, algorithm, ..minute.clone() };
     let calendar = Calendar::new(Unit::Day, "Europe/Berlin").map(Arc::new).ok();
     let day = FixedWindow { n, period: 86_400 * s, calendar };
-    let log = |n, seconds| of(Algorithm::SlidingLog(SlidingLog { n, period: seconds * s }));
-    let ring = || of(Algorithm::BucketedWindow(BucketedWindow { n, period: 60 * s, buckets: 6 }));
+    let log = |n, seconds| with(Algorithm::SlidingLog(SlidingLog { n, period: seconds * s }));
+    let ring = || with(Algorithm::BucketedWindow(BucketedWindow { n, period: 60 * s, buckets: 6 }));
     let strict = true;
     let bucket = TokenBucket { capacity: n, amount: 2, interval: 9 * s, strict, max_debt: 3 };
-    let gcra = || of(Algorithm::Gcra(Gcra::new(n, 60 * s, 4, 0).unwrap()));
+    let gcra = || with(Algorithm::Gcra(Gcra::new(n, 60 * s, 4, 0).unwrap()));
     let held = |hold_id: Option<&str>| {
         let hold_id = hold_id.map(Into::into);
-        of(Algorithm::Concurrency(Concurrency { n, timeout: 50 * s, hold_id }))
+        with(Algorithm::Concurrency(Concurrency { n, timeout: 50 * s, hold_id }))
     };
     let shadow = |limit| Limit { shadow_mode: true, ..limit };
     [
         vec![minute.clone()],
         vec![minute.clone(), Limit::fixed_window(20, Unit::Hour, 1).unwrap()],
-        vec![Limit { charge_denied: true, ..of(Algorithm::FixedWindow(day)) }],
-        vec![of(Algorithm::SlidingWindow(SlidingWindow { n, period: 60 * s }))],
+        vec![Limit { charge_denied: true, ..with(Algorithm::FixedWindow(day)) }],
+        vec![with(Algorithm::SlidingWindow(SlidingWindow { n, period: 60 * s }))],
         vec![log(n, 60)],
         vec![log(2, 10), shadow(log(9, 60)), log(6, 30)],
         vec![ring()],
-        vec![of(Algorithm::TokenBucket(bucket))],
+        vec![with(Algorithm::TokenBucket(bucket))],
         vec![gcra()],
         vec![Limit { charge_denied: true, ..held(None) }],
         vec![held(Some("id"))],
@@ -185,13 +185,13 @@ pub async fn counts_over_spans(store: &impl States, clock: &ManualClock) {
     let hour = 3_600 * SECOND;
     // Aligned, so that the sub-windows below are.
     clock.set(clock.now().next_multiple_of(hour));
-    let of = |algorithm| {
+    let with = |algorithm| {
         let limit = Limit::fixed_window(1_000, Unit::Hour, 1).unwrap();
         Arc::new(Plan::new(vec![Limit { charge_denied: false, algorithm, ..limit }]))
     };
     let ring =
-        of(Algorithm::BucketedWindow(BucketedWindow { n: 1_000, period: hour, buckets: 60 }));
-    let log = of(Algorithm::SlidingLog(SlidingLog { n: 1_000, period: hour }));
+        with(Algorithm::BucketedWindow(BucketedWindow { n: 1_000, period: hour, buckets: 60 }));
+    let log = with(Algorithm::SlidingLog(SlidingLog { n: 1_000, period: hour }));
     let key = |plan: &Arc<Plan>| {
         let entries: &[_] = if Arc::ptr_eq(plan, &ring) { &[("by", "r")] } else { &[("by", "l")] };
         Key { domain: "counts", entries }

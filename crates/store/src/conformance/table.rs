@@ -174,10 +174,10 @@ async fn writes_more_rows_than_a_call_has(a: &dyn SharedTable, b: &dyn SharedTab
 }
 
 async fn writes_all_rows_of_two_writers(a: &dyn SharedTable, b: &dyn SharedTable) {
-    let of = |who: &str| -> Vec<_> {
+    let rows_of = |who: &str| -> Vec<_> {
         (0..300).map(|i| row(&format!("of {who} {i}"), 1, "text")).collect()
     };
-    let (changes_a, changes_b) = (of("a"), of("b"));
+    let (changes_a, changes_b) = (rows_of("a"), rows_of("b"));
     let before = version(a).await;
     let (of_a, of_b) = tokio::join!(a.write(&changes_a), b.write(&changes_b));
     for written in [of_a.unwrap(), of_b.unwrap()] {

@@ -173,14 +173,14 @@ fn is_whole(directory: &Directory, file: FileId) -> Result<bool, OpenError> {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Ended {
+struct FileEnd {
     bytes: u64,
     damage: Damage,
     /// The number of records in the footer, if that was the last frame.
     footer: Option<u64>,
 }
 
-impl Ended {
+impl FileEnd {
     fn is_whole_snapshot(&self, records: u64) -> bool {
         self.damage == Damage::default() && self.footer == Some(records)
     }
@@ -191,9 +191,9 @@ fn read_file(
     directory: &Directory,
     file: FileId,
     mut records: impl FnMut(&mut &[u8], u8),
-) -> io::Result<Ended> {
+) -> io::Result<FileEnd> {
     let source = directory.read(file)?;
-    let mut ended = Ended { bytes: source.metadata()?.len(), ..Ended::default() };
+    let mut ended = FileEnd { bytes: source.metadata()?.len(), ..FileEnd::default() };
     let mut frames = FrameReader::new(source, directory.seal(file));
     // The parts so far of a record that is longer than a frame.
     let mut parts: Option<Vec<u8>> = None;

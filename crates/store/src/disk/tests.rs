@@ -235,7 +235,7 @@ async fn charges_wait_until_everything_is_loaded() {
     let entries = [("key", "a")];
     let key = Key { domain: "d", entries: &entries };
     let one = Charge { key, plan: &hour, op: Op::Take(1), hold: None, role: Role::Enforced };
-    let batch = |budget| Batch::new(std::slice::from_ref(&one), budget);
+    let batch = |timeout| Batch::new(std::slice::from_ref(&one), timeout);
     assert!(!store.is_ready());
     let mut answers = Answers::new();
     assert_eq!(store.charge(&batch(NEVER), &mut answers).now_or_never(), None);

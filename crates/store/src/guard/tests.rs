@@ -43,8 +43,8 @@ async fn ask(
     on_failure: Option<OnStoreFailure>,
 ) -> Answers {
     let mut answers = Answers::new();
-    let budget = Duration::from_millis(8);
-    let batch = Batch { together, on_failure, ..Batch::new(charges, budget) };
+    let timeout = Duration::from_millis(8);
+    let batch = Batch { together, on_failure, ..Batch::new(charges, timeout) };
     guard.charge(&batch, &mut answers).await;
     answers
 }

@@ -25,7 +25,7 @@ pub(super) struct Lease {
     /// More is asked for only once these have their answers.
     pub flights: Flights,
     /// What is left of grants, oldest first: each has hits left. Ended ones wait for a call that is made anyway.
-    parts: SmallVec<[Part; 3]>,
+    parts: SmallVec<[GrantPart; 3]>,
     /// The hits left when the newest grant came.
     full: u64,
     /// How long the newest grant was in flight.
@@ -46,7 +46,7 @@ pub(super) struct Flights {
 
 /// What is left of one grant.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct GrantPart {
     /// Undoes the hits of the grant that are left.
     undo: Undo,
     /// The instant until which hits of the grant count in their window.
@@ -113,7 +113,7 @@ impl Lease {
             return Some(undo);
         }
         self.copy = Some(StateCopy { state, at });
-        self.parts.push(Part { undo, ends });
+        self.parts.push(GrantPart { undo, ends });
         self.full = self.left(now).0;
         None
     }

@@ -27,7 +27,7 @@ const FILTER_BUCKETS: usize = 1 << 12;
 
 pub(super) struct LocalTable {
     fingerprints: Fingerprints,
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[Mutex<LocalShard>]>,
     clock: Box<dyn Monotonic>,
     deny_for: Micros,
     /// No denial holds at this instant or later.
@@ -48,7 +48,7 @@ pub(super) struct LocalTable {
 }
 
 /// What is known of some keys. While hits of a key are left of its lease, it has no denials.
-struct Shard {
+struct LocalShard {
     denials: KnownDenials,
     hot_keys: HotKeys,
     leases: HashMap<Print, Lease>,
@@ -98,7 +98,7 @@ impl LocalTable {
         };
         let shard = |_| {
             let (hot_keys, leases) = Default::default();
-            Mutex::new(Shard { denials: KnownDenials::new(sets), hot_keys, leases })
+            Mutex::new(LocalShard { denials: KnownDenials::new(sets), hot_keys, leases })
         };
         LocalTable {
             fingerprints: Fingerprints::new(),
@@ -151,7 +151,7 @@ impl LocalTable {
         charge.plan.can_lease() && keys.contains(&self.fingerprints.of(charge))
     }
 
-    fn shard(&self, key: &Fingerprint) -> &Mutex<Shard> {
+    fn shard(&self, key: &Fingerprint) -> &Mutex<LocalShard> {
         &self.shards[key.shard as usize % SHARDS]
     }
 

@@ -49,12 +49,12 @@ impl<C: Clock> States for MemoryStore<C> {
         &self,
         key: StateKey<'_>,
         spans: &[Micros],
-        _budget: Duration,
+        _timeout: Duration,
     ) -> Result<KeyState, StoreError> {
         Ok(self.read_now(key, spans))
     }
 
-    async fn reset(&self, key: StateKey<'_>, _budget: Duration) -> Result<(), StoreError> {
+    async fn reset(&self, key: StateKey<'_>, _timeout: Duration) -> Result<(), StoreError> {
         self.reset_now(key);
         Ok(())
     }

@@ -146,19 +146,19 @@ async fn looking_and_refunding_keep_no_keys() {
     let plan = plan(3, Unit::Hour);
     for (store, _) in both_kinds(1_000) {
         let key = Key { domain: "d", entries: &[("key", "a")] };
-        let of = |op| Charge { key, plan: &plan, op, hold: None, role: Role::Enforced };
-        let quiet = [of(Op::Take(0)), of(Op::Refund(7)), of(Op::Take(0))];
+        let charge_of = |op| Charge { key, plan: &plan, op, hold: None, role: Role::Enforced };
+        let quiet = [charge_of(Op::Take(0)), charge_of(Op::Refund(7)), charge_of(Op::Take(0))];
         for together in [false, true] {
             charge(&store, &quiet, together).await;
             assert_eq!(store.stats().keys, 0);
         }
         // A batch that is undone keeps no keys either.
-        charge(&store, &[of(Op::Take(2)), of(Op::Take(2))], true).await;
+        charge(&store, &[charge_of(Op::Take(2)), charge_of(Op::Take(2))], true).await;
         assert_eq!(store.stats().keys, 0);
         // A key whose hits are all refunded is removed.
-        charge(&store, &[of(Op::Take(2))], false).await;
+        charge(&store, &[charge_of(Op::Take(2))], false).await;
         assert_eq!(store.stats().keys, 1);
-        charge(&store, &[of(Op::Refund(2))], false).await;
+        charge(&store, &[charge_of(Op::Refund(2))], false).await;
         assert_eq!(store.stats().keys, 0);
     }
 }

@@ -64,10 +64,10 @@ impl ReferencePage {
 struct PageBuilder<'a> {
     mapper: &'a Mapper,
     cache: &'a mut NameCache<Option<Arc<Series>>>,
-    families: BTreeMap<String, Family>,
+    families: BTreeMap<String, PageFamily>,
 }
 
-struct Family {
+struct PageFamily {
     text_type: &'static str,
     help: Arc<str>,
     series: BTreeMap<Vec<(String, String)>, Value>,
@@ -119,7 +119,7 @@ impl PageBuilder<'_> {
                 (text_type, Value::Timer(series.observer.clone(), histogram))
             }
         };
-        let family = self.families.entry(series.name.clone()).or_insert_with(|| Family {
+        let family = self.families.entry(series.name.clone()).or_insert_with(|| PageFamily {
             text_type,
             help: series.help.clone(),
             series: BTreeMap::new(),
@@ -147,7 +147,7 @@ impl Value {
     }
 }
 
-impl Family {
+impl PageFamily {
     fn write(&self, name: &str, writer: &mut PrometheusWriter) {
         let help = if self.help.is_empty() { HELP } else { &self.help };
         writer.named_family(name, help, self.text_type);

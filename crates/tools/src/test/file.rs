@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use weir_api::headers::HeaderNames;
 use weir_limit::{Micros, ReservationResult};
-use weir_limiter::{BudgetStep, LimiterOptions, Override};
+use weir_limiter::{LimiterOptions, Override, ReservationStep};
 use weir_rules::Position;
 
 #[derive(Debug, Default)]
@@ -65,7 +65,7 @@ pub(super) struct Step {
     pub hits: u32,
     pub descriptors: Vec<DescriptorSpec>,
     /// What to do about a reservation of the descriptors, in place of taking hits: its id, and the step.
-    pub budget: Option<(String, BudgetStep)>,
+    pub reservation: Option<(String, ReservationStep)>,
     pub expect: Expect,
 }
 

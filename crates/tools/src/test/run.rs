@@ -148,7 +148,7 @@ impl<'r> Bench<'r> {
 
     fn run(&mut self, step: &Step) -> Responses {
         let entries: Vec<Vec<Entry<'_>>> = step.descriptors.iter().map(entries).collect();
-        let budget = step.budget.as_ref().map(|(id, step)| Budget { id, step: *step });
+        let budget = step.reservation.as_ref().map(|(id, step)| Budget { id, step: *step });
         let descriptors: Vec<Descriptor<'_>> = std::iter::zip(&step.descriptors, &entries)
             .map(|(spec, entries)| Descriptor {
                 entries,
@@ -193,8 +193,8 @@ impl<'r> Bench<'r> {
     fn decide(&self, request: &Request<'_>) -> Result<RequestDecision<'r>, RequestError> {
         self.limiter.store().answers().clear();
         // Holds are not released: in a test no caller disconnects.
-        let (budget, mut holds) = (Duration::from_secs(1), Holds::default());
-        let deciding = self.limiter.decide(Some(self.rules), request, budget, &mut holds);
+        let (timeout, mut holds) = (Duration::from_secs(1), Holds::default());
+        let deciding = self.limiter.decide(Some(self.rules), request, timeout, &mut holds);
         let decided = deciding.now_or_never();
         if let Some(denied) = holds.denied() {
             denied.release(self.limiter.store()).now_or_never();

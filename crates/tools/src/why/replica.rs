@@ -16,7 +16,7 @@ use weir_top::{Scope, TopList};
 pub(super) struct Replica {
     pub server: String,
     #[serde(flatten)]
-    pub status: Status,
+    pub status: ReplicaStatus,
     pub explained: Explained<LiveDescriptor>,
     /// The hits denied in the last hour: rows of the key, alone or with other entries.
     pub denied: TopList,
@@ -27,7 +27,7 @@ pub(super) struct Replica {
 
 /// What is needed of `/v1/status`.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Status {
+pub(super) struct ReplicaStatus {
     #[serde(default)]
     pub replica: String,
     pub at: String,

@@ -23,11 +23,11 @@ const MAX_AGE: u64 = 3_600 * SECOND;
 #[derive(Debug)]
 pub(super) struct Recent {
     max: usize,
-    changes: VecDeque<Change>,
+    changes: VecDeque<RecentChange>,
 }
 
 #[derive(Debug)]
-struct Change {
+struct RecentChange {
     number: u64,
     /// What it is the newest of; 0 if it is in a list of others.
     key: u64,
@@ -46,7 +46,7 @@ impl Recent {
         if self.changes.len() >= self.max {
             self.changes.pop_front();
         }
-        self.changes.push_back(Change { number, key: 0, rule: None, json: bounded(change) });
+        self.changes.push_back(RecentChange { number, key: 0, rule: None, json: bounded(change) });
     }
 
     /// Adds a change of a rule to a sample of the last hour. The one whose neighbours are nearest makes room, so
@@ -61,12 +61,12 @@ impl Recent {
             let nearest = gaps.enumerate().min_by_key(|(_, gap)| *gap);
             self.changes.remove(nearest.map_or(0, |(before, _)| before + 1));
         }
-        self.changes.push_back(Change { number, key: 0, rule, json });
+        self.changes.push_back(RecentChange { number, key: 0, rule, json });
     }
 
     /// Puts a change in place of that of the same key. The oldest make room: those of its rule, if it has half of it.
     pub fn replace(&mut self, number: u64, key: u64, rule: Option<u64>, json: Arc<str>) {
-        let change = Change { number, key, rule, json };
+        let change = RecentChange { number, key, rule, json };
         self.changes.retain(|other| other.key != key);
         self.make_room(self.max / 2 - change.units(), |other| other.rule == rule);
         self.make_room(self.max - change.units(), |_| true);
@@ -74,8 +74,8 @@ impl Recent {
     }
 
     /// Removes the oldest of some changes until they have `max` units.
-    fn make_room(&mut self, max: usize, is_one: impl Fn(&Change) -> bool) {
-        let units = self.changes.iter().filter(|change| is_one(change)).map(Change::units);
+    fn make_room(&mut self, max: usize, is_one: impl Fn(&RecentChange) -> bool) {
+        let units = self.changes.iter().filter(|change| is_one(change)).map(RecentChange::units);
         let mut excess = units.sum::<usize>().saturating_sub(max);
         self.changes.retain(|change| {
             let goes = excess > 0 && is_one(change);
@@ -98,7 +98,7 @@ impl Recent {
     }
 }
 
-impl Change {
+impl RecentChange {
     fn units(&self) -> usize {
         self.json.len().div_ceil(UNIT_BYTES)
     }

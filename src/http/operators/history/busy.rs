@@ -60,7 +60,7 @@ pub(super) struct Row {
 
 /// A rule that has series.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct RuleSlot {
     row: usize,
     /// The first sample of the series.
     pub since: u64,
@@ -76,7 +76,7 @@ pub(super) struct BusyRules {
     /// Sorted by their ids and positions. Of rules of one name, the first row stands for all. Never longer than
     /// what was allocated at the start.
     pub rows: Vec<Row>,
-    slots: Box<[Option<Slot>]>,
+    slots: Box<[Option<RuleSlot>]>,
 }
 
 /// Returns the counters of a rule. Hits over the limit include those that a shadow mode lets pass: with
@@ -88,7 +88,7 @@ fn counts(totals: &HitTotals, is_shadow: bool) -> Counts {
 
 impl BusyRules {
     pub const BYTES: usize =
-        MAX_RULES * size_of::<Row>() + SLOTS * (size_of::<Option<Slot>>() + MAX_NAME_BYTES);
+        MAX_RULES * size_of::<Row>() + SLOTS * (size_of::<Option<RuleSlot>>() + MAX_NAME_BYTES);
 
     pub fn new() -> BusyRules {
         let slots = std::iter::repeat_with(|| None).take(SLOTS).collect();
@@ -180,7 +180,7 @@ impl BusyRules {
             let group = self.rows[row..].iter().take_while(|row| row.id == id);
             let (domain, path) = rules.name(self.rows[row].at as usize);
             let is_new = self.rows[row].hits == 0;
-            let slot = Slot {
+            let slot = RuleSlot {
                 row,
                 since: if is_new { sample } else { sample + 1 },
                 counts: match is_new {
@@ -228,7 +228,7 @@ impl BusyRules {
     }
 
     /// Returns the rules that have series, each with the number of its slot.
-    pub fn slots(&self) -> impl Iterator<Item = (usize, &Slot)> {
+    pub fn slots(&self) -> impl Iterator<Item = (usize, &RuleSlot)> {
         self.slots.iter().enumerate().filter_map(|(number, slot)| Some((number, slot.as_ref()?)))
     }
 }

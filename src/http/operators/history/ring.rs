@@ -151,12 +151,12 @@ mod tests {
 
     #[test]
     fn quantiles_are_interpolated() {
-        let of = |counts: [u64; 4], q| quantile(&BOUNDS, &counts, q);
-        assert_eq!(of([0; 4], 0.5), None);
-        assert_eq!(of([10, 0, 0, 0], 0.5), Some(0.5));
-        assert_eq!(of([0, 10, 0, 0], 0.5), Some(1.5));
-        assert_eq!(of([50, 0, 50, 0], 0.99), Some(2.0 + 2.0 * 0.98));
-        assert_eq!(of([1, 0, 0, 99], 0.99), Some(4.0));
+        let quantile_of = |counts: [u64; 4], q| quantile(&BOUNDS, &counts, q);
+        assert_eq!(quantile_of([0; 4], 0.5), None);
+        assert_eq!(quantile_of([10, 0, 0, 0], 0.5), Some(0.5));
+        assert_eq!(quantile_of([0, 10, 0, 0], 0.5), Some(1.5));
+        assert_eq!(quantile_of([50, 0, 50, 0], 0.99), Some(2.0 + 2.0 * 0.98));
+        assert_eq!(quantile_of([1, 0, 0, 99], 0.99), Some(4.0));
         assert_eq!(quantile(&[], &[5], 0.5), None);
     }
 

@@ -10,7 +10,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-use crate::http::budget::{self, BufferBudget};
+use crate::http::buffer_memory::{self, BufferMemory};
 use crate::http::operators::access::{Access, is_write};
 use crate::http::operators::debug::JSON;
 use crate::http::operators::error::ApiError;
@@ -27,7 +27,7 @@ pub(super) struct Api<S> {
     pub controls_page: Arc<Page>,
     pub rules_page: Arc<Page>,
     pub yaml_page: Arc<Page>,
-    pub buffers: BufferBudget,
+    pub buffers: BufferMemory,
     /// The timeout of receiving a body.
     pub timeout: Duration,
 }
@@ -48,7 +48,7 @@ impl<S> Api<S> {
     }
 
     pub fn answer_text(&self, content_type: &'static str, body: Vec<u8>) -> Answer {
-        let body = budget::response(body, self.buffers.permit()).ok_or_else(|| {
+        let body = buffer_memory::response(body, self.buffers.permit()).ok_or_else(|| {
             let error = "there are too many large answers that are not read";
             ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error, "try again, or ask for less")
         })?;

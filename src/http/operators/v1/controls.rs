@@ -10,7 +10,7 @@ use axum::http::{StatusCode, Uri};
 
 use super::api::{Answer, Api, finish};
 use super::top::{self, MatchedHits};
-use crate::http::budget;
+use crate::http::buffer_memory;
 use crate::http::operators::access::{Caller, OperatorChange};
 use crate::http::operators::control_changes::redacted;
 use crate::http::operators::debug::JSON;
@@ -161,7 +161,7 @@ fn read_id<P>(id: Result<P, PathRejection>) -> Result<P, ApiError> {
 
 async fn read_body<S>(api: &Api<S>, body: Body) -> Result<Vec<u8>, ApiError> {
     let mut permit = api.buffers.permit();
-    let read = budget::read(body, MAX_BODY_BYTES, api.timeout, &mut permit);
+    let read = buffer_memory::read(body, MAX_BODY_BYTES, api.timeout, &mut permit);
     read.await.map_err(|status| match status {
         StatusCode::PAYLOAD_TOO_LARGE => {
             let error = format!("the body is larger than {MAX_BODY_BYTES} bytes, or incomplete");

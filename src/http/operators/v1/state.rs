@@ -22,7 +22,7 @@ use weir_rules::{Rule, truncated};
 use weir_store::{States, StoreError};
 
 /// How long the store may take.
-const BUDGET: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 const MAX_SPANS: usize = 16;
 
@@ -31,16 +31,16 @@ const MAX_SHOWN_BYTES: usize = 200;
 
 const DESCRIPTOR_HELP: &str = "write its entries: ?descriptor=key=value,key2=value2";
 
-struct Key {
+struct KeyArgs {
     domain: String,
     descriptor: DescriptorArg,
 }
 
-impl Key {
-    fn read<S>(query: &Query, api: &Api<S>) -> Result<Key, ApiError> {
+impl KeyArgs {
+    fn read<S>(query: &Query, api: &Api<S>) -> Result<KeyArgs, ApiError> {
         let domain = domain(query, api)?;
         let descriptor = read_descriptor(query.required("descriptor", DESCRIPTOR_HELP)?)?;
-        Ok(Key { domain, descriptor })
+        Ok(KeyArgs { domain, descriptor })
     }
 
     /// Returns the domain and the descriptor as text: `shop user=ann`.
@@ -67,7 +67,7 @@ fn domain<S>(query: &Query, api: &Api<S>) -> Result<String, ApiError> {
 
 /// Returns every limit of a key: what is used, what remains, when it resets.
 pub(super) async fn show<S: States>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
-    let key = Key::read(&Query::read(&uri, &["domain", "descriptor"])?, &api)?;
+    let key = KeyArgs::read(&Query::read(&uri, &["domain", "descriptor"])?, &api)?;
     let snapshot = api.snapshot()?;
     let entries = key.descriptor.entries();
     let inspection = api.inspect(&snapshot, &key.domain, &entries, &[]).await?;
@@ -81,7 +81,7 @@ pub(super) async fn show<S: States>(State(api): State<Arc<Api<S>>>, uri: Uri) ->
 /// Returns the hits of a key over the last spans.
 pub(super) async fn count<S: States>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
     let query = Query::read(&uri, &["domain", "descriptor", "span"])?;
-    let (key, spans) = (Key::read(&query, &api)?, spans(&query)?);
+    let (key, spans) = (KeyArgs::read(&query, &api)?, spans(&query)?);
     let snapshot = api.snapshot()?;
     let entries = key.descriptor.entries();
     let inspection = api.inspect(&snapshot, &key.domain, &entries, &spans).await?;
@@ -109,12 +109,13 @@ pub(super) async fn reset<S: States + 'static>(
     uri: Uri,
 ) -> Answer {
     let query = Query::read(&uri, &["domain", "descriptor", "by"])?;
-    let key = Key::read(&query, &api)?;
+    let key = KeyArgs::read(&query, &api)?;
     let snapshot = api.snapshot()?;
     finish(async move {
         let entries = key.descriptor.entries();
         let descriptor = Descriptor { entries: &entries, ..Descriptor::default() };
-        let applied = api.sources.limiter.reset(&*snapshot, &key.domain, &descriptor, BUDGET).await;
+        let applied =
+            api.sources.limiter.reset(&*snapshot, &key.domain, &descriptor, TIMEOUT).await;
         let applied = applied.map_err(|error| match error {
             ResetError::Store(error) => store_failed(error),
             ResetError::BadDescriptor(why) => ApiError::bad_request(why, "change the descriptor"),
@@ -150,7 +151,7 @@ impl<S: States> Api<S> {
     ) -> Result<Inspection<'s>, ApiError> {
         let descriptor = Descriptor { entries, ..Descriptor::default() };
         let inspected =
-            self.sources.limiter.inspect(snapshot, domain, &descriptor, spans, BUDGET).await;
+            self.sources.limiter.inspect(snapshot, domain, &descriptor, spans, TIMEOUT).await;
         let inspection =
             inspected.map_err(|why| ApiError::bad_request(why, "change the descriptor"))?;
         match inspection.state {
@@ -196,7 +197,7 @@ pub(super) async fn explain<S: States>(State(api): State<Arc<Api<S>>>, uri: Uri)
         query.list("descriptor").map(read_descriptor).collect::<Result<_, _>>()?;
     let entries: Vec<_> = descriptors.iter().map(|descriptor| descriptor.entries()).collect();
     let snapshot = api.snapshot()?;
-    let explained = api.sources.limiter.explain(&*snapshot, &domain, &entries, BUDGET).await;
+    let explained = api.sources.limiter.explain(&*snapshot, &domain, &entries, TIMEOUT).await;
     let help = "write ?domain=shop&descriptor=key=value,key2=value2&descriptor=…";
     api.answer(&explained.map_err(|error| ApiError::bad_request(error, help))?)
 }

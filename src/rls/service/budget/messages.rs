@@ -8,7 +8,7 @@ use crate::proto::weir::budget::v1 as pb;
 use pb::reserve_response::{Code, Status as ReserveStatus};
 use pb::settle_response::Result as SettleResult;
 use weir_limit::{Micros, ReservationResult};
-use weir_limiter::{BudgetStep, RequestDecision, RequestError, Status};
+use weir_limiter::{RequestDecision, RequestError, ReservationStep, Status};
 use weir_store::StoreError;
 
 pub(super) const MAX_ID_BYTES: usize = 1024;
@@ -21,7 +21,7 @@ pub struct BudgetParts<'a> {
     pub(super) descriptors: &'a [pb::Descriptor],
     pub(super) id: &'a str,
     amount: u64,
-    step: fn(u32) -> BudgetStep,
+    step: fn(u32) -> ReservationStep,
 }
 
 /// A request of `weir.budget.v1.BudgetService`.
@@ -38,16 +38,19 @@ pub trait BudgetResponse: Message + Default + 'static {
     const NAME: &'static str;
 
     /// Returns the response to a step with the hits of `id`.
-    fn of(id: &str, step: BudgetStep, decision: &RequestDecision<'_>)
-    -> Result<Self, RequestError>;
+    fn of(
+        id: &str,
+        step: ReservationStep,
+        decision: &RequestDecision<'_>,
+    ) -> Result<Self, RequestError>;
 }
 
 impl BudgetParts<'_> {
-    pub(super) fn check(&self) -> Result<BudgetStep, &'static str> {
+    pub(super) fn check(&self) -> Result<ReservationStep, &'static str> {
         let amount = u32::try_from(self.amount)
             .map_err(|_| "amount is above 4294967295: count larger units, such as thousands")?;
         let step = (self.step)(amount);
-        if self.id.is_empty() && !matches!(step, BudgetStep::Reserve(_)) {
+        if self.id.is_empty() && !matches!(step, ReservationStep::Reserve(_)) {
             return Err("id is empty: send the one of the reservation");
         }
         if self.id.len() > MAX_ID_BYTES {
@@ -71,7 +74,7 @@ impl BudgetRequest for pb::ReserveRequest {
 
     fn parts(&self) -> BudgetParts<'_> {
         let pb::ReserveRequest { domain, descriptors, id, amount } = self;
-        BudgetParts { domain, descriptors, id, amount: *amount, step: BudgetStep::Reserve }
+        BudgetParts { domain, descriptors, id, amount: *amount, step: ReservationStep::Reserve }
     }
 }
 
@@ -82,7 +85,7 @@ impl BudgetRequest for pb::SettleRequest {
 
     fn parts(&self) -> BudgetParts<'_> {
         let pb::SettleRequest { domain, descriptors, id, amount } = self;
-        BudgetParts { domain, descriptors, id, amount: *amount, step: BudgetStep::Settle }
+        BudgetParts { domain, descriptors, id, amount: *amount, step: ReservationStep::Settle }
     }
 }
 
@@ -93,7 +96,7 @@ impl BudgetRequest for pb::CancelRequest {
 
     fn parts(&self) -> BudgetParts<'_> {
         let pb::CancelRequest { domain, descriptors, id } = self;
-        BudgetParts { domain, descriptors, id, amount: 0, step: |_| BudgetStep::Cancel }
+        BudgetParts { domain, descriptors, id, amount: 0, step: |_| ReservationStep::Cancel }
     }
 }
 
@@ -102,7 +105,7 @@ impl BudgetResponse for pb::ReserveResponse {
 
     fn of(
         id: &str,
-        _: BudgetStep,
+        _: ReservationStep,
         decision: &RequestDecision<'_>,
     ) -> Result<pb::ReserveResponse, RequestError> {
         let is_in_use = |status: &Status<'_>| status.reservation == ReservationResult::Conflict;
@@ -125,7 +128,7 @@ impl BudgetResponse for pb::SettleResponse {
 
     fn of(
         _: &str,
-        step: BudgetStep,
+        step: ReservationStep,
         decision: &RequestDecision<'_>,
     ) -> Result<pb::SettleResponse, RequestError> {
         // Without a rule, that of another descriptor replaces its own.
@@ -136,7 +139,7 @@ impl BudgetResponse for pb::SettleResponse {
         let settled = statuses().all(|status| status.reservation == ReservationResult::Settled);
         let is_charged = statuses().any(|status| status.reserved > 0);
         let (result, charged) = match (settled, step) {
-            (true, BudgetStep::Settle(used)) if is_charged => (SettleResult::Settled, used),
+            (true, ReservationStep::Settle(used)) if is_charged => (SettleResult::Settled, used),
             (true, _) => (SettleResult::Settled, 0),
             (false, _) => (SettleResult::Unknown, 0),
         };

@@ -215,7 +215,7 @@ async fn what_is_allowed_has_no_wait() {
 #[tokio::test]
 async fn descriptors_of_one_key_are_invalid() {
     let bench = Bench::new();
-    let of = |entries: &[&[(&str, &str)]]| {
+    let descriptors = |entries: &[&[(&str, &str)]]| {
         let entry =
             |(key, value): &(&str, &str)| pb::Entry { key: (*key).into(), value: (*value).into() };
         let one = |it: &&[(&str, &str)]| pb::Descriptor { entries: it.iter().map(entry).collect() };
@@ -231,10 +231,13 @@ async fn descriptors_of_one_key_are_invalid() {
         (&[("model", "gpt-4")], &[("model", "gpt-5")]),
         (&[("team", "x")], &[("team", "x"), ("call", "1")]),
     ] {
-        let text = ask(&of(&[&[("user", "y")], first, second])).await.unwrap_err();
+        let text = ask(&descriptors(&[&[("user", "y")], first, second])).await.unwrap_err();
         assert!(text.starts_with("descriptor 2: its rule counts it under the key"), "{text}");
     }
-    assert_eq!(ask(&of(&[&[("user", "x")], &[("user", "y")], &[("team", "x")]])).await, Ok(()));
+    assert_eq!(
+        ask(&descriptors(&[&[("user", "x")], &[("user", "y")], &[("team", "x")]])).await,
+        Ok(())
+    );
     // What was invalid has reserved nothing.
     assert_eq!((bench.left("user").await, bench.left("team").await), (95, 95));
 }

@@ -44,35 +44,35 @@ const fn ms(millis: u64) -> Duration {
 }
 
 #[test]
-fn the_budget_follows_from_the_callers_timeout() {
+fn the_store_timeout_follows_from_the_callers() {
     let cases = [(1_000, 50), (53, 50), (52, 49), (20, 17), (5, 2), (4, 1), (3, 1), (0, 1)];
     for (timeout, expected) in cases {
-        assert_eq!(store_budget(None, Some(ms(timeout))), ms(expected), "{timeout}");
+        assert_eq!(store_timeout(None, Some(ms(timeout))), ms(expected), "{timeout}");
     }
-    assert_eq!(store_budget(None, None), ms(15));
+    assert_eq!(store_timeout(None, None), ms(15));
 }
 
 #[test]
-fn the_setting_caps_the_budget() {
+fn the_setting_caps_the_store_timeout() {
     for (timeout, expected) in [(100, 8), (11, 8), (10, 7), (0, 1)] {
-        assert_eq!(store_budget(Some(ms(8)), Some(ms(timeout))), ms(expected), "{timeout}");
+        assert_eq!(store_timeout(Some(ms(8)), Some(ms(timeout))), ms(expected), "{timeout}");
     }
-    assert_eq!(store_budget(Some(ms(8)), None), ms(8));
-    assert_eq!(store_budget(Some(ms(60)), None), ms(60));
-    assert_eq!(store_budget(Some(ms(60)), Some(ms(1_000))), ms(60));
-    assert_eq!(store_budget(Some(ms(0)), None), ms(1));
+    assert_eq!(store_timeout(Some(ms(8)), None), ms(8));
+    assert_eq!(store_timeout(Some(ms(60)), None), ms(60));
+    assert_eq!(store_timeout(Some(ms(60)), Some(ms(1_000))), ms(60));
+    assert_eq!(store_timeout(Some(ms(0)), None), ms(1));
 }
 
 #[test]
 fn only_a_timeout_below_10_ms_is_the_callers_deadline() {
     for cap in [None, Some(ms(0)), Some(ms(5)), Some(ms(60))] {
         let below = caller_deadline_below(cap);
-        assert!(store_budget(cap, None) >= below, "{cap:?}");
+        assert!(store_timeout(cap, None) >= below, "{cap:?}");
         for timeout in 10..100 {
-            assert!(store_budget(cap, Some(ms(timeout))) >= below, "{cap:?} {timeout}");
+            assert!(store_timeout(cap, Some(ms(timeout))) >= below, "{cap:?} {timeout}");
         }
     }
     for timeout in 0..10 {
-        assert!(store_budget(None, Some(ms(timeout))) < caller_deadline_below(None), "{timeout}");
+        assert!(store_timeout(None, Some(ms(timeout))) < caller_deadline_below(None), "{timeout}");
     }
 }

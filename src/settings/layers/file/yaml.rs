@@ -43,8 +43,8 @@ pub(super) fn read(text: &str, entries: &mut Entries) {
 }
 
 fn place(position: Position) -> LineColumn {
-    let at = |number: Option<u32>| number.unwrap_or(1) as usize;
-    (at(position.line()), at(position.column()))
+    let or_first = |number: Option<u32>| number.unwrap_or(1) as usize;
+    (or_first(position.line()), or_first(position.column()))
 }
 
 fn group(prefix: &str, map: &[(Node<'_>, Node<'_>)], depth: usize, entries: &mut Entries) {

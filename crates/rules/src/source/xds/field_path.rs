@@ -68,21 +68,21 @@ fn find<'l>(files: &'l [impl Document], problems: &[&'l Problem]) -> Paths<'l> {
         if paths.range(of_resource).any(|(_, path)| path.is_none())
             && let Ok(Some(root)) = resource.tree(&mut |_| {})
         {
-            let mut walk = Walk { resource: name, paths: &mut paths, names: Vec::new() };
+            let mut walk = PathWalk { resource: name, paths: &mut paths, names: Vec::new() };
             walk.map(&root, &mut String::new());
         }
     }
     paths
 }
 
-struct Walk<'w, 'f> {
+struct PathWalk<'w, 'f> {
     resource: &'f str,
     paths: &'w mut Paths<'f>,
     /// The names of the enclosing descriptors.
     names: Vec<String>,
 }
 
-impl Walk<'_, '_> {
+impl PathWalk<'_, '_> {
     fn map(&mut self, node: &Node<'_>, path: &mut String) {
         let Content::Map(entries) = node.content() else { return };
         let length = path.len();

@@ -264,8 +264,8 @@ fn the_look_up_of_an_item_is_explained() {
 
 #[test]
 fn values_are_written_and_compared() {
-    let of = |items: &str| rules(&format!("- {{ key: m, values: {items}, L }}\n"));
-    let set = of("[GET, 'P*', yes, '2', 'a, b', 10.0.0.0/8]");
+    let rules_with = |items: &str| rules(&format!("- {{ key: m, values: {items}, L }}\n"));
+    let set = rules_with("[GET, 'P*', yes, '2', 'a, b', 10.0.0.0/8]");
     let yaml = set.to_yaml();
     let line = "  values: [GET, 'P*', 'yes', '2', 'a, b', '10.0.0.0/8']\n";
     assert!(yaml.replace('"', "'").contains(line), "{yaml}");
@@ -275,8 +275,8 @@ fn values_are_written_and_compared() {
         let changed = compare(&set, new).changed;
         changed.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
-    assert_eq!(changes(&of("[2, 'P*', GET, 10.0.0.0/8, 'yes', 'a, b']")), [""; 0]);
-    assert_eq!(changes(&of("[GET]")), ["d.m_@values: values: 6 values → 1 values"]);
+    assert_eq!(changes(&rules_with("[2, 'P*', GET, 10.0.0.0/8, 'yes', 'a, b']")), [""; 0]);
+    assert_eq!(changes(&rules_with("[GET]")), ["d.m_@values: values: 6 values → 1 values"]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::charge::{Charge, Key, Role};
-use crate::conformance::charges::{BUDGET, charge, take};
+use crate::conformance::charges::{TIMEOUT, charge, take};
 use crate::states::{StateKey, States};
 use crate::store::Store;
 use weir_common::entry::Entry;
@@ -87,6 +87,6 @@ pub(super) async fn counted(store: &impl Store, value: &str, plan: &Arc<Plan>) -
 
 /// Returns the hits that the limits of a key have counted.
 pub(super) async fn used(store: &impl States, key: StateKey<'_>) -> Vec<u64> {
-    let read = store.read(key, &[], BUDGET).await.expect("a state");
+    let read = store.read(key, &[], TIMEOUT).await.expect("a state");
     read.limits.iter().map(|limit| limit.used).collect()
 }

@@ -259,14 +259,14 @@ impl<'a> Schedule<'a> {
 
     async fn charge(&self, store: &impl Store, batch: &[Asked]) -> Vec<Answer> {
         let entries: Vec<_> = self.keys.iter().map(|key| [("key", key.as_str())]).collect();
-        let of = |asked: &Asked| Charge {
+        let charge_of = |asked: &Asked| Charge {
             key: Key { domain: &self.domain, entries: &entries[asked.key] },
             plan: self.plan,
             op: asked.op,
             hold: matches!(asked.op, Op::Reservation(_)).then_some(&*self.ids[asked.id]),
             role: Role::Enforced,
         };
-        let charges: Vec<Charge<'_>> = batch.iter().map(of).collect();
+        let charges: Vec<Charge<'_>> = batch.iter().map(charge_of).collect();
         charge(store, &charges, self.together).await.iter().map(Answer::of).collect()
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::charges::{cancel, charge_of, of, reserve, settle, settle_or_reserve, used};
 use crate::charge::Key;
-use crate::conformance::charges::{BUDGET, charge};
+use crate::conformance::charges::{TIMEOUT, charge};
 use crate::states::{StateKey, States};
 use weir_common::clock::ManualClock;
 use weir_limit::{
@@ -19,12 +19,12 @@ fn plans() -> Vec<Arc<Plan>> {
     let fixed = Limit::fixed_window(100, Unit::Year, 1).expect("a period");
     let not_denied = Limit { charge_denied: false, ..fixed.clone() };
     let calendar = Calendar::new(Unit::Year, "UTC").map(Arc::new).ok();
-    let of = |algorithm| of(100, algorithm);
+    let plan_with = |algorithm| of(100, algorithm);
     let period = 365 * DAY;
     let limits = [
-        of(Algorithm::SlidingWindow(SlidingWindow { n: 100, period })),
-        of(Algorithm::BucketedWindow(BucketedWindow { n: 100, period, buckets: 12 })),
-        of(Algorithm::FixedWindow(FixedWindow { n: 100, period, calendar })),
+        plan_with(Algorithm::SlidingWindow(SlidingWindow { n: 100, period })),
+        plan_with(Algorithm::BucketedWindow(BucketedWindow { n: 100, period, buckets: 12 })),
+        plan_with(Algorithm::FixedWindow(FixedWindow { n: 100, period, calendar })),
         not_denied.clone(),
         fixed,
     ];
@@ -58,7 +58,7 @@ pub async fn returns_nothing_of_before_a_reset(store: &impl States, clock: &Manu
         assert!(make(reserve(1, 9), "added twice").await.allowed);
         counts(81).await;
         clock.advance(SECOND);
-        assert_eq!(store.reset(key, BUDGET).await, Ok(()));
+        assert_eq!(store.reset(key, TIMEOUT).await, Ok(()));
         clock.advance(SECOND);
         counts(0).await;
 
@@ -93,7 +93,7 @@ pub async fn returns_nothing_of_before_a_reset(store: &impl States, clock: &Manu
         // A reset after that is one, too.
         assert!(make(reserve(1, 9), "between").await.allowed);
         clock.advance(SECOND);
-        assert_eq!(store.reset(key, BUDGET).await, Ok(()));
+        assert_eq!(store.reset(key, TIMEOUT).await, Ok(()));
         assert!(make(Op::Take(50), "").await.allowed);
         for id in ["left", "between"] {
             assert_eq!(make(settle(0), id).await.reserved, 9);

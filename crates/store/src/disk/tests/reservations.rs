@@ -164,10 +164,10 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let of = || (0..KEYS.len(), 0_usize..6);
+    let key_and_id = || (0..KEYS.len(), 0_usize..6);
     let step = prop_oneof![
-        4 => (of(), 1_u32..9).prop_map(|((key, id), hits)| Step::Reserve(key, id, hits)),
-        4 => of().prop_map(|(key, id)| Step::Settle(key, id)),
+        4 => (key_and_id(), 1_u32..9).prop_map(|((key, id), hits)| Step::Reserve(key, id, hits)),
+        4 => key_and_id().prop_map(|(key, id)| Step::Settle(key, id)),
         1 => Just(Step::Sync),
     ];
     prop::collection::vec(step, 1..100)

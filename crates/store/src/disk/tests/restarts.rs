@@ -59,14 +59,14 @@ impl States for Restarting {
         &self,
         key: StateKey<'_>,
         spans: &[Micros],
-        budget: Duration,
+        timeout: Duration,
     ) -> Result<KeyState, StoreError> {
         self.restart();
-        self.store().read(key, spans, budget).await
+        self.store().read(key, spans, timeout).await
     }
 
-    async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
-        self.store().reset(key, budget).await
+    async fn reset(&self, key: StateKey<'_>, timeout: Duration) -> Result<(), StoreError> {
+        self.store().reset(key, timeout).await
     }
 }
 

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{LeaseCharge, LocalTable, Shard};
+use super::{LeaseCharge, LocalShard, LocalTable};
 use crate::charge::Charge;
 use crate::local::hot_keys::{HOT, Recent};
 use crate::local::lease::{Lease, LeasedKey, StateCopy};
@@ -138,7 +138,7 @@ impl LocalTable {
         shard.leases.get_mut(&key.print).map(|lease| lease.left(now)).filter(|(left, _)| *left > 0)
     }
 
-    fn remove(&self, shard: &mut Shard, key: &Fingerprint) {
+    fn remove(&self, shard: &mut LocalShard, key: &Fingerprint) {
         if let Some(lease) = shard.leases.remove(&key.print) {
             self.leases.fetch_sub(1, Ordering::Relaxed);
             self.filter[lease.key.bucket].fetch_sub(1, Ordering::Relaxed);

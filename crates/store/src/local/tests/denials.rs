@@ -135,7 +135,7 @@ async fn only_known_denials_need_no_store() {
     let ([store, _], _) = replicas(MAX);
     let plan = quiet(1, Unit::Hour);
     let (a, b) = ([("key", "a")], [("key", "b")]);
-    let of = |entries| Charge {
+    let charge_of = |entries| Charge {
         key: Key { domain: "d", entries },
         plan: &plan,
         op: Op::Take(1),
@@ -150,13 +150,24 @@ async fn only_known_denials_need_no_store() {
     take(&store, "d", "a", &plan, 2).await;
     store.inner().asked();
     let of_store = vec![Source::Store];
-    assert_eq!(sources(&[of(&a)], false).await, (of_store.clone(), 1), "other hits were denied");
+    assert_eq!(
+        sources(&[charge_of(&a)], false).await,
+        (of_store.clone(), 1),
+        "other hits were denied"
+    );
     take(&store, "d", "a", &plan, 1).await;
     store.inner().asked();
     let known = Source::DeniedLocally;
-    assert_eq!(sources(&[of(&a), of(&a)], false).await, (vec![known; 2], 0));
-    assert_eq!(sources(&[of(&a), of(&b)], false).await, (vec![known, Source::Store], 1));
-    assert_eq!(sources(&[of(&a)], true).await, (of_store, 1), "together always goes to the store");
+    assert_eq!(sources(&[charge_of(&a), charge_of(&a)], false).await, (vec![known; 2], 0));
+    assert_eq!(
+        sources(&[charge_of(&a), charge_of(&b)], false).await,
+        (vec![known, Source::Store], 1)
+    );
+    assert_eq!(
+        sources(&[charge_of(&a)], true).await,
+        (of_store, 1),
+        "together always goes to the store"
+    );
 }
 
 #[tokio::test]
@@ -277,9 +288,9 @@ async fn hits_admitted_here_end_cached_denials_immediately() {
     // Of one batch, in its order.
     clock.advance(SECOND);
     let key = Key { domain: "d", entries: &[("key", "a")] };
-    let of =
+    let charge_of =
         |hits| Charge { key, plan: &plan, op: Op::Take(hits), hold: None, role: Role::Enforced };
-    let decision = charge(&store, &[of(10), of(1), of(10)], false).await;
+    let decision = charge(&store, &[charge_of(10), charge_of(1), charge_of(10)], false).await;
     let waits: Vec<_> = decision.iter().map(|decision| decision.retry_after).collect();
     assert_eq!(waits, [Some(9 * SECOND), None, Some(10 * SECOND)]);
 }
@@ -419,14 +430,15 @@ async fn only_the_unknown_charges_of_a_batch_go_to_the_store() {
     }
     store.inner().asked();
     let entries = ["a", "b", "c", "d", "a"].map(|value| [("key", value)]);
-    let of = |entries| Charge {
+    let charge_of = |entries| Charge {
         key: Key { domain: "d", entries },
         plan: &plan,
         op: Op::Take(1),
         hold: None,
         role: Role::Shadow,
     };
-    let charges: Vec<_> = entries.iter().map(|entries: &[Entry<'_>; 1]| of(entries)).collect();
+    let charges: Vec<_> =
+        entries.iter().map(|entries: &[Entry<'_>; 1]| charge_of(entries)).collect();
     let decision = charge(&store, &charges, false).await;
     let actual: Vec<_> =
         decision.iter().map(|decision| (decision.allowed, decision.source)).collect();

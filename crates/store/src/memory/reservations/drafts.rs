@@ -14,7 +14,7 @@ use weir_limit::{Micros, Op, Reservation};
 #[derive(Default)]
 pub(in crate::memory) struct Drafts<'s> {
     locks: SmallVec<[MutexGuard<'s, ReservationShard>; 2]>,
-    drafts: SmallVec<[Draft; 2]>,
+    drafts: SmallVec<[ReservationDraft; 2]>,
     /// The index of each operation on a reservation, and of its draft.
     of_charges: SmallVec<[(usize, usize); 2]>,
     /// The draft of all, where nothing was ever reserved.
@@ -22,7 +22,7 @@ pub(in crate::memory) struct Drafts<'s> {
 }
 
 /// A copy of a reservation. Charges of the same key and id share it.
-struct Draft {
+struct ReservationDraft {
     /// The index of the lock that guards the reservation.
     lock: usize,
     print: Print,
@@ -50,8 +50,8 @@ impl Reservations {
         // Each id, and the reset of its key.
         let ids = operations.flat_map(|(i, charge, _)| {
             let [id, reset] = fingerprints.of_reservation(charge);
-            let at = |print, charge| (shard_of(&print, shards.len()), print, charge);
-            [at(id, Some(i)), at(reset, None)]
+            let with_shard = |print, charge| (shard_of(&print, shards.len()), print, charge);
+            [with_shard(id, Some(i)), with_shard(reset, None)]
         });
         let mut ids: SmallVec<[(usize, Print, Option<usize>); 4]> = ids.collect();
         ids.sort_unstable();
@@ -70,7 +70,7 @@ impl Reservations {
             if drafts.drafts.last().is_none_or(|draft| draft.print != print) {
                 let lock = drafts.locks.len() - 1;
                 let before = drafts.locks[lock].get(&print, now);
-                drafts.drafts.push(Draft { lock, print, before, after: before });
+                drafts.drafts.push(ReservationDraft { lock, print, before, after: before });
             }
             drafts.of_charges.push((charge, drafts.drafts.len() - 1));
         }
@@ -117,7 +117,7 @@ impl Drafts<'_> {
     /// Keeps the draft of a charge, if it is another than what is kept and there is room. Returns it then.
     pub fn keep(&mut self, charge: usize, now: Now) -> Option<SavedReservation> {
         let &(_, draft) = self.of_charges.iter().find(|(index, _)| *index == charge)?;
-        let Draft { lock, print, before, after } = &mut self.drafts[draft];
+        let ReservationDraft { lock, print, before, after } = &mut self.drafts[draft];
         if before == after {
             return None;
         }

@@ -58,24 +58,24 @@ async fn a_bucket_that_is_charged_keeps_its_refills_when_it_is_full() {
 #[tokio::test]
 async fn a_callers_time_refills_but_does_not_keep_or_expire() {
     let (store, clock) = store(1_000);
-    let at = |at| ReduceBucket { at: Some(at), ..MINUTE };
-    assert_eq!(reduce(&store, at(5_000), 10).await, 10);
-    assert_eq!(reduce(&store, at(64_999), 0).await, 0);
-    assert_eq!(reduce(&store, at(65_000), 4).await, 10);
+    let bucket_at = |at| ReduceBucket { at: Some(at), ..MINUTE };
+    assert_eq!(reduce(&store, bucket_at(5_000), 10).await, 10);
+    assert_eq!(reduce(&store, bucket_at(64_999), 0).await, 0);
+    assert_eq!(reduce(&store, bucket_at(65_000), 4).await, 10);
     // An older time neither refills nor moves the next refill.
-    assert_eq!(reduce(&store, at(0), 1).await, 6);
-    assert_eq!(reduce(&store, at(124_999), 0).await, 5);
-    assert_eq!(reduce(&store, at(125_000), 0).await, 10);
+    assert_eq!(reduce(&store, bucket_at(0), 1).await, 6);
+    assert_eq!(reduce(&store, bucket_at(124_999), 0).await, 5);
+    assert_eq!(reduce(&store, bucket_at(125_000), 0).await, 10);
     // The caller's time stands still, and the store's does not.
     clock.advance(60 * SECOND);
-    assert_eq!(reduce(&store, at(65_000), 0).await, 10);
+    assert_eq!(reduce(&store, bucket_at(65_000), 0).await, 10);
 }
 
 #[tokio::test]
 async fn a_strict_charge_at_an_older_time_brings_nothing_back() {
     let (store, _clock) = store(1_000);
-    let at = |at, strict| ReduceBucket { at: Some(at), strict, ..MINUTE };
-    assert_eq!(reduce(&store, at(100_000_000, true), 10).await, 10);
-    assert_eq!(reduce(&store, at(0, true), 1).await, 0);
-    assert_eq!(reduce(&store, at(100_000_000, false), 10).await, 0);
+    let bucket_at = |at, strict| ReduceBucket { at: Some(at), strict, ..MINUTE };
+    assert_eq!(reduce(&store, bucket_at(100_000_000, true), 10).await, 10);
+    assert_eq!(reduce(&store, bucket_at(0, true), 1).await, 0);
+    assert_eq!(reduce(&store, bucket_at(100_000_000, false), 10).await, 0);
 }

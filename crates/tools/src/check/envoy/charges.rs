@@ -14,7 +14,7 @@ type Value = Option<(String, bool)>;
 
 /// How the entry of an item differs from that of the item at the start.
 #[derive(Clone, Copy)]
-enum Difference {
+enum Mismatch {
     /// The entry is a constant, and the request decides at the start.
     Constant,
     /// The entry is sent where that of the start is not.
@@ -114,10 +114,10 @@ fn may_be_one_rule(asked: &[Value], charged: &[Value]) -> bool {
     })
 }
 
-fn first_difference(asked: &[Value], charged: &[Value]) -> Option<(usize, Difference)> {
+fn first_difference(asked: &[Value], charged: &[Value]) -> Option<(usize, Mismatch)> {
     let difference = |values: (&Value, &Value)| match values {
-        (None, Some(_)) => Some(Difference::Constant),
-        (Some((_, asked)), Some((_, charged))) if asked != charged => Some(Difference::Inverted),
+        (None, Some(_)) => Some(Mismatch::Constant),
+        (Some((_, asked)), Some((_, charged))) if asked != charged => Some(Mismatch::Inverted),
         _ => None,
     };
     let mut differences = asked.iter().zip(charged).map(difference).enumerate();
@@ -125,15 +125,15 @@ fn first_difference(asked: &[Value], charged: &[Value]) -> Option<(usize, Differ
 }
 
 /// Reports an action that differs from the one at the start of requests.
-fn report(action: &Node<'_>, asked: &Node<'_>, difference: Difference, findings: &mut Findings) {
+fn report(action: &Node<'_>, asked: &Node<'_>, difference: Mismatch, findings: &mut Findings) {
     let key = written_entry(action).map(|(key, _)| key).unwrap_or_default();
     let place = findings.origin(asked.position);
     let message = match difference {
-        Difference::Constant => format!(
+        Mismatch::Constant => format!(
             "this charges another key than requests ask about: '{key}' is a constant here, but at their start \
              a value of the request ({place})"
         ),
-        Difference::Inverted => format!(
+        Mismatch::Inverted => format!(
             "this charges other requests than those that ask: `expect_match` of '{key}' is the opposite at their \
              start ({place})"
         ),

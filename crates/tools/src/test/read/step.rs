@@ -7,7 +7,7 @@ use super::super::report::duration_text;
 use super::expect;
 use weir_common::descriptor::DescriptorArg;
 use weir_limit::{Micros, SECOND, Unit};
-use weir_limiter::{BudgetStep, Override};
+use weir_limiter::{Override, ReservationStep};
 use weir_rules::rate::Rate;
 use weir_rules::tree::{Content, Node};
 use weir_rules::values::{Reader, Section};
@@ -70,7 +70,7 @@ fn read_step(
     let mut domain = test_domain.cloned();
     // A request without a number of hits says 0, which counts as 1 unless a rule has an estimate.
     let (mut at, mut repeat, mut every, mut hits) = (now, 1, 0, 0);
-    let (mut list, mut expected, mut budgets) = (None, None, Vec::new());
+    let (mut list, mut expected, mut reservations) = (None, None, Vec::new());
     for (key, value) in reader.fields(node, &STEP) {
         match key {
             "at" => {
@@ -99,7 +99,7 @@ fn read_step(
                 }
             }
             "descriptors" => list = Some(value),
-            "reserve" | "settle" | "cancel" => budgets.push((key, value)),
+            "reserve" | "settle" | "cancel" => reservations.push((key, value)),
             _ => expected = Some(value),
         }
     }
@@ -121,7 +121,7 @@ fn read_step(
             Vec::new()
         }
     };
-    let budget = budget(reader, &budgets);
+    let reservation = reservation(reader, &reservations);
     let count = descriptors.len();
     let expect = expected.map(|value| expect::read(reader, value, repeat, count));
     Some(Step {
@@ -132,13 +132,16 @@ fn read_step(
         domain: domain.unwrap_or_default(),
         hits,
         descriptors,
-        budget,
+        reservation,
         expect: expect.unwrap_or_default(),
     })
 }
 
-fn budget(reader: &mut Reader<'_>, budgets: &[(&str, &Node<'_>)]) -> Option<(String, BudgetStep)> {
-    let (first, others) = budgets.split_first()?;
+fn reservation(
+    reader: &mut Reader<'_>,
+    reservations: &[(&str, &Node<'_>)],
+) -> Option<(String, ReservationStep)> {
+    let (first, others) = reservations.split_first()?;
     if let Some((key, node)) = others.first() {
         let message = format_args!("a step has `{}` and `{key}`", first.0);
         reader.error(node.position, "", message, "write a step for each");
@@ -160,15 +163,15 @@ fn budget(reader: &mut Reader<'_>, budgets: &[(&str, &Node<'_>)]) -> Option<(Str
         reader.missing(node, section, "id", "write `id: TEXT`, which names the reservation");
     }
     let step = match key {
-        "reserve" => BudgetStep::Reserve(hits.unwrap_or(0)),
+        "reserve" => ReservationStep::Reserve(hits.unwrap_or(0)),
         "settle" => match hits {
-            Some(hits) => BudgetStep::Settle(hits),
+            Some(hits) => ReservationStep::Settle(hits),
             None => {
                 reader.missing(node, section, "hits", "write `hits: NUMBER`, those that were used");
                 return None;
             }
         },
-        _ => BudgetStep::Cancel,
+        _ => ReservationStep::Cancel,
     };
     Some((id?, step))
 }

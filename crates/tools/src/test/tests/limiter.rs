@@ -103,8 +103,8 @@ fn steps(all: &[Sent]) -> Vec<String> {
             if i > 0 {
                 clock.advance(sent.every_ms * 1_000);
             }
-            let (budget, holds) = (Duration::from_millis(8), &mut Holds::default());
-            let decided = limiter.decide(Some(&rules), &request, budget, holds).now_or_never();
+            let (timeout, holds) = (Duration::from_millis(8), &mut Holds::default());
+            let decided = limiter.decide(Some(&rules), &request, timeout, holds).now_or_never();
             let decision = decided.unwrap().unwrap();
             ok += u32::from(!decision.over_limit);
             last = statuses(&decision);

@@ -123,9 +123,9 @@ impl Bench {
         let entries = [("user", user)];
         let descriptors = [Descriptor { entries: &entries, ..Descriptor::default() }];
         let request = Request { domain: "d", descriptors: &descriptors, ..Request::default() };
-        let (rules, budget) = (rules.load(), Duration::from_secs(1));
+        let (rules, timeout) = (rules.load(), Duration::from_secs(1));
         let (rules, holds) = (rules.as_deref(), &mut Holds::default());
-        let decided = limiter.decide(rules, &request, budget, holds).now_or_never();
+        let decided = limiter.decide(rules, &request, timeout, holds).now_or_never();
         assert!(decided.is_some());
     }
 

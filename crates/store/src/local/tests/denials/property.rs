@@ -110,14 +110,14 @@ proptest! {
         let entries = KEYS.map(|value| [("key", value)]);
         for step in &steps {
             clock.advance(step.pass);
-            let of = |&(key, plan, op): &(usize, usize, Op)| Charge {
+            let charge_of = |&(key, plan, op): &(usize, usize, Op)| Charge {
                 key: Key { domain: "d", entries: &entries[key] },
                 plan: &plans[plan],
                 op,
                 hold: None,
                 role: Role::Enforced,
             };
-            let charges: Vec<Charge<'_>> = step.charges.iter().map(of).collect();
+            let charges: Vec<Charge<'_>> = step.charges.iter().map(charge_of).collect();
             let ask = async || {
                 let expected = charge(&alone, &charges, step.together).await;
                 (charge(&store, &charges, step.together).await, expected)

@@ -73,7 +73,7 @@ fn elapsed() -> tokio::time::Instant {
 }
 
 #[test]
-fn nobody_waits_for_more_than_half_of_the_budget_or_a_lease() {
+fn nobody_waits_for_more_than_half_of_the_timeout_or_a_lease() {
     let (shared, replica, plan) = asking();
     shared.thread.store(1, Ordering::Relaxed);
     let before = elapsed();
@@ -116,7 +116,7 @@ fn charges_of_other_keys_do_not_wait() {
 fn a_request_that_has_waited_has_less_time() {
     let batch = Batch::new(&[], Duration::from_millis(50)).after(Duration::from_millis(20));
     assert_eq!(
-        (batch.budget, batch.waited),
+        (batch.timeout, batch.waited),
         (Duration::from_millis(30), Duration::from_millis(20))
     );
 }

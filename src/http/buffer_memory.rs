@@ -14,31 +14,31 @@ use crate::net::ClientMemory;
 pub(super) const FREE_BYTES: usize = 16 << 10;
 
 #[derive(Clone, Debug)]
-pub(super) struct BufferBudget(Arc<ClientMemory>);
+pub(super) struct BufferMemory(Arc<ClientMemory>);
 
-impl BufferBudget {
-    pub fn new(max_bytes: usize) -> BufferBudget {
-        BufferBudget(ClientMemory::new(max_bytes, FREE_BYTES))
+impl BufferMemory {
+    pub fn new(max_bytes: usize) -> BufferMemory {
+        BufferMemory(ClientMemory::new(max_bytes, FREE_BYTES))
     }
 
     pub fn permit(&self) -> BufferPermit {
-        BufferPermit { budget: self.0.clone(), held: 0 }
+        BufferPermit { memory: self.0.clone(), held: 0 }
     }
 }
 
-/// The part of the budget that one request holds, released when this is dropped.
+/// The part of the memory that one request holds, released when this is dropped.
 #[derive(Debug)]
 pub(super) struct BufferPermit {
-    budget: Arc<ClientMemory>,
+    memory: Arc<ClientMemory>,
     /// Bytes beyond the free ones.
     held: usize,
 }
 
 impl BufferPermit {
-    /// Grows the permit to `bytes`. Returns false if the budget has no room for that.
+    /// Grows the permit to `bytes`. Returns false if there is no room for that.
     pub fn grow_to(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(FREE_BYTES).saturating_sub(self.held);
-        let has_room = self.budget.try_acquire(more);
+        let has_room = self.memory.try_acquire(more);
         if has_room {
             self.held += more;
         }
@@ -46,7 +46,7 @@ impl BufferPermit {
     }
 
     fn release(&mut self) {
-        self.budget.release(std::mem::take(&mut self.held));
+        self.memory.release(std::mem::take(&mut self.held));
     }
 }
 
@@ -56,22 +56,22 @@ impl Drop for BufferPermit {
     }
 }
 
-/// Returns a response body that holds `permit` until it is sent; none if the budget has no room for it.
+/// Returns a response body that holds `permit` until it is sent; none if there is no room for it.
 pub(super) fn response(body: Vec<u8>, mut permit: BufferPermit) -> Option<Body> {
-    struct BudgetedBody {
+    struct CountedBody {
         body: Vec<u8>,
         _permit: BufferPermit,
     }
-    impl AsRef<[u8]> for BudgetedBody {
+    impl AsRef<[u8]> for CountedBody {
         fn as_ref(&self) -> &[u8] {
             &self.body
         }
     }
     let has_room = permit.grow_to(body.len());
-    has_room.then(|| Bytes::from_owner(BudgetedBody { body, _permit: permit }).into())
+    has_room.then(|| Bytes::from_owner(CountedBody { body, _permit: permit }).into())
 }
 
-/// Reads a body of at most `max` bytes, within a timeout. If the budget has no room for it, the body is
+/// Reads a body of at most `max` bytes, within a timeout. If there is no room for it, the body is
 /// received and dropped, since a client that is still sending would not read a response. Fails with 413 if it is
 /// too large or incomplete, 408 if it is too slow, and 503 without room.
 pub(super) async fn read(
@@ -95,7 +95,7 @@ async fn receive(body: Body, max: usize, permit: &mut BufferPermit) -> Result<Ve
         }
         let Some(bytes) = &mut whole else { continue };
         if received > bytes.capacity() {
-            // The budget counts allocated bytes.
+            // What counts is the allocated bytes.
             let capacity = received.next_power_of_two();
             if !permit.grow_to(capacity) {
                 whole = None;
@@ -115,23 +115,23 @@ mod tests {
 
     #[test]
     fn permits_are_bounded_together_and_released() {
-        let budget = BufferBudget::new(100);
-        let (mut one, mut two) = (budget.permit(), budget.permit());
+        let memory = BufferMemory::new(100);
+        let (mut one, mut two) = (memory.permit(), memory.permit());
         assert!(one.grow_to(FREE_BYTES) && one.grow_to(FREE_BYTES + 60));
         assert!(one.grow_to(10), "it holds that already");
         assert!(!two.grow_to(FREE_BYTES + 41) && two.grow_to(FREE_BYTES + 40));
         assert!(!one.grow_to(FREE_BYTES + 61));
-        assert!(budget.permit().grow_to(FREE_BYTES) && !budget.permit().grow_to(FREE_BYTES + 1));
+        assert!(memory.permit().grow_to(FREE_BYTES) && !memory.permit().grow_to(FREE_BYTES + 1));
         drop(one);
         assert!(two.grow_to(FREE_BYTES + 100));
         drop(two);
-        assert!(budget.permit().grow_to(FREE_BYTES + 100));
+        assert!(memory.permit().grow_to(FREE_BYTES + 100));
     }
 
     #[test]
     fn a_response_holds_its_part_until_it_is_sent() {
-        let budget = BufferBudget::new(100);
-        let body = |bytes| response(vec![b'x'; FREE_BYTES + bytes], budget.permit());
+        let memory = BufferMemory::new(100);
+        let body = |bytes| response(vec![b'x'; FREE_BYTES + bytes], memory.permit());
         let sent = body(60);
         assert!(sent.is_some() && body(41).is_none() && body(40).is_some());
         drop(sent);
@@ -144,9 +144,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bodies_are_read_within_the_limit_and_the_budget() {
-        let budget = BufferBudget::new(48 << 10);
-        let (mut one, mut two, mut three) = (budget.permit(), budget.permit(), budget.permit());
+    async fn bodies_are_read_within_the_limit_and_the_memory() {
+        let memory = BufferMemory::new(48 << 10);
+        let (mut one, mut two, mut three) = (memory.permit(), memory.permit(), memory.permit());
         let max = 64 << 10;
         assert_eq!(receive(body(64), max, &mut one).await.unwrap(), [b'x'; 64 << 10]);
         assert_eq!(receive(body(65), max, &mut two).await, Err(StatusCode::PAYLOAD_TOO_LARGE));

@@ -4,10 +4,10 @@
 //! and an alias repeats the value of its anchor. Each part of a rule is charged by its size, its name
 //! also by the time to build it, and a file with much larger rules than usual is rejected.
 
-/// The budget of every file, in bytes.
+/// The memory for every file, in bytes.
 const BASE_BYTES: usize = 16 << 20;
 
-/// The additional budget for each byte of the file. The densest ordinary rules, lines of 30 bytes with
+/// The additional memory for each byte of the file. The densest ordinary rules, lines of 30 bytes with
 /// an alias for the limit, take 30.
 const BYTES_PER_BYTE: usize = 48;
 
@@ -36,23 +36,23 @@ pub(super) const HELP: &str = "split the file, shorten its keys and values, or r
                                by aliases";
 
 #[derive(Clone, Debug)]
-pub(crate) struct Budget {
+pub(crate) struct RuleMemory {
     limit: usize,
-    /// The bytes that may still be read; none once the budget was exceeded.
+    /// The bytes that may still be read; none once the limit was exceeded.
     left: Option<usize>,
 }
 
-impl Budget {
-    pub(crate) fn of(file_bytes: usize) -> Budget {
+impl RuleMemory {
+    pub(crate) fn of(file_bytes: usize) -> RuleMemory {
         let limit = file_bytes.saturating_mul(BYTES_PER_BYTE).saturating_add(BASE_BYTES);
-        Budget { limit, left: Some(limit) }
+        RuleMemory { limit, left: Some(limit) }
     }
 
     pub(super) fn is_spent(&self) -> bool {
         self.left.is_none()
     }
 
-    /// Fails when the budget is first exceeded.
+    /// Fails when the limit is first exceeded.
     pub(super) fn spend(&mut self, bytes: usize) -> Result<(), String> {
         let Some(left) = self.left else { return Ok(()) };
         self.left = left.checked_sub(bytes);
@@ -87,18 +87,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_budget_reports_its_excess_once() {
-        let mut budget = Budget::of(10);
-        assert_eq!(budget.spend(BASE_BYTES + 480), Ok(()));
-        assert_eq!(budget.spend(0), Ok(()));
-        assert!(!budget.is_spent());
-        let error = budget.spend(1).unwrap_err();
+    fn an_excess_is_reported_once() {
+        let mut memory = RuleMemory::of(10);
+        assert_eq!(memory.spend(BASE_BYTES + 480), Ok(()));
+        assert_eq!(memory.spend(0), Ok(()));
+        assert!(!memory.is_spent());
+        let error = memory.spend(1).unwrap_err();
         assert!(error.contains(&(BASE_BYTES + 480).to_string()), "{error}");
-        assert_eq!((budget.is_spent(), budget.spend(1)), (true, Ok(())));
+        assert_eq!((memory.is_spent(), memory.spend(1)), (true, Ok(())));
     }
 
     #[test]
-    fn the_densest_rules_are_within_the_budget() {
+    fn the_densest_rules_are_within_the_memory() {
         let limit = weir_limit::Limit::fixed_window(1, weir_limit::Unit::Day, 1);
         let rate_limit = LimitFields { limits: limit.into_iter().collect(), ..Default::default() };
         let line = "- {key: k12345,rate_limit: *l}\n";
