@@ -237,7 +237,7 @@ mod tests {
             prop_assert!(series.finish(&timeline).len() as u64 <= MAX_BUCKETS);
             let in_minute = |minute: Micros| times.iter().filter(|time| *time / MINUTE == minute / MINUTE).count();
             let most = times.iter().map(|time| in_minute(*time)).max();
-            prop_assert_eq!(count.worst_minute.map(|worst| worst.requests as usize), most);
+            prop_assert_eq!(count.worst_minute.as_ref().map(|worst| worst.requests as usize), most);
             if let Some(WorstMinute { start, requests }) = count.worst_minute {
                 prop_assert_eq!(in_minute(start.as_microsecond() as u64), requests as usize);
             }

@@ -13,7 +13,8 @@ use serde_json::Value;
 
 use super::{MAX_CHARS, print, shown};
 use crate::distinct::NearlyDistinct;
-use crate::report::{Report, number};
+use crate::report::{Report, RequestSeries, number};
+use crate::time::stamp;
 use browser::{Browser, View};
 
 fn page(report: &Report) -> String {
