@@ -33,19 +33,19 @@ ctr_on_node() { # number argument…
 
 # Prints what forbids a cluster on this machine.
 why_not() {
+  mkdir "$work/probe" "$work/probe"/{lower,upper,work,mount}
   if [[ $(id -u) != 0 ]]; then
-    echo "needs Docker and kind, or root"
-  elif ! grep -q '^ID=debian' /etc/os-release || ! command -v apt-get >/dev/null; then
-    echo "needs Docker and kind, or Debian"
+    echo "this needs Docker and kind, or root"
+  elif ! grep -q '^ID=debian' /etc/os-release; then
+    echo "this needs Docker and kind, or Debian"
   elif ! go version 2>/dev/null | grep -qE 'go1\.(2[1-9]|[3-9][0-9])'; then
-    echo "needs Go 1.21 or later: https://go.dev/dl"
+    echo "this needs Docker and kind, or Go 1.21 or later: https://go.dev/dl"
   elif ! unshare --net --mount true 2>/dev/null; then
-    echo "cannot make namespaces here"
-  elif ! mkdir "$work/a" "$work/b" "$work/c" "$work/d" ||
-    ! unshare --mount mount -t overlay -o "lowerdir=$work/a,upperdir=$work/b,workdir=$work/c" overlay "$work/d" 2>/dev/null; then
-    echo "cannot mount an overlay in $work: set TMPDIR to a directory of a disk"
+    echo "this machine allows no namespaces"
   elif [[ ! -w /sys/fs/cgroup ]]; then
-    echo "cannot make cgroups here"
+    echo "this machine allows no cgroups"
+  elif ! (cd "$work/probe" && unshare --mount mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=work overlay mount); then
+    echo "$work allows no overlays: set TMPDIR to a directory on a disk"
   fi
 }
 
@@ -116,12 +116,12 @@ start_control_plane() {
 }
 
 start_node() { # number
-  local node=$1 directory=$work/$1 controller
+  local node=$1 directory=$work/$1 tree
+  local trees=(/sys/fs/cgroup)
+  # Version 1 has a tree for each controller.
+  [[ -e /sys/fs/cgroup/cgroup.controllers ]] || trees=(/sys/fs/cgroup/*/)
+  for tree in "${trees[@]}"; do mkdir -p "$tree/$cluster-$node"; done
   mkdir -p "$directory/network"
-  # cgroup v1 has a tree for each controller.
-  for controller in /sys/fs/cgroup/ /sys/fs/cgroup/*/; do
-    if [[ -e $controller/cgroup.procs ]]; then mkdir -p "$controller/$cluster-$node"; fi
-  done
   cat >"$directory/network/10-bridge.conflist" <<END
 { "cniVersion": "1.0.0", "name": "$cluster-$node", "plugins": [{
   "type": "bridge", "bridge": "pods", "isGateway": true, "hairpinMode": true,
