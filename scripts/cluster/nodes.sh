@@ -116,7 +116,7 @@ start_control_plane() {
 }
 
 start_node() { # number
-  local node=$1 directory=$work/$1 tree
+  local node=$1 directory=$work/$1 tree archive
   local trees=(/sys/fs/cgroup)
   # Version 1 has a tree for each controller.
   [[ -e /sys/fs/cgroup/cgroup.controllers ]] || trees=(/sys/fs/cgroup/*/)
@@ -145,8 +145,8 @@ state = "$directory/state"
 END
   start "$node" "containerd-$node" containerd --config "$directory/containerd.toml"
   wait_for 60 "containerd of node $node answers" ctr_on_node "$node" version
-  for image in "$work"/images/*.tar; do
-    ctr_on_node "$node" images import "$image" >/dev/null
+  for archive in "$work"/images/*.tar; do
+    ctr_on_node "$node" images import "$archive" >/dev/null
   done
   cat >"$directory/kubelet.yaml" <<END
 apiVersion: kubelet.config.k8s.io/v1beta1

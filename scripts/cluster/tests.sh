@@ -73,7 +73,7 @@ pods() { # jsonpath-of-a-pod
 
 # Prints the statuses of requests.
 ask() { # key value count
-  local address body
+  local address body request
   address=$(kube get service weir --output 'jsonpath={.spec.clusterIP}')
   body='{"domain":"test","descriptors":[{"entries":[{"key":"'$1'","value":"'$2'"}]}]}'
   for ((request = 0; request < $3; request++)); do
