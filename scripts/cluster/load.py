@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 
-THREADS, PAUSE_SECONDS, TIMEOUT_SECONDS = 4, 0.02, 10
+THREADS, PAUSE_SECONDS, TIMEOUT_SECONDS = 4, 0.05, 10
 
 address, body = sys.argv[1:]
 stop = threading.Event()
