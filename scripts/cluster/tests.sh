@@ -72,18 +72,21 @@ pods() { # jsonpath-of-a-pod
   kube get pods --selector "$replicas" --output "jsonpath={range .items[*]}{$1}{'\n'}{end}"
 }
 
-# Prints the statuses of requests.
+# Prints the statuses of requests; 000 is none.
 ask() { # key value count
   local address body request
   address=$(kube get service weir --output 'jsonpath={.spec.clusterIP}')
   body='{"domain":"test","descriptors":[{"entries":[{"key":"'$1'","value":"'$2'"}]}]}'
   for ((request = 0; request < $3; request++)); do
-    in_cluster curl --silent --max-time 10 --output /dev/null --write-out '%{http_code} ' "http://$address:8080/json" --data "$body"
+    in_cluster curl --silent --max-time 10 --output /dev/null --write-out '%{http_code} ' "http://$address:8080/json" --data "$body" || true
   done
 }
 
 expect_answers() { # answers key value what
   local seen
+  # A replica is ready before the nodes know it.
+  is_reached() { [[ $(ask load a 1) == "200 " ]]; }
+  wait_for 30 "the Service leads to a replica" is_reached
   seen=$(ask "$2" "$3" "$(wc -w <<<"$1")")
   [[ ${seen% } == "$1" ]] || fail "$4: $1" "$seen"
 }
