@@ -233,6 +233,7 @@ stop_cluster() {
     [[ -S $work/$node/containerd.sock ]] || continue
     for task in $(ctr_on_node "$node" tasks list --quiet); do
       ctr_on_node "$node" tasks delete --force "$task" >/dev/null 2>&1 || true
+      rm -f /var/lib/cni/results/*-"$task"-*
     done
   done
   if ((${#processes[@]})); then
@@ -248,7 +249,6 @@ stop_cluster() {
     find /sys/fs/cgroup -depth -type d -path "*/$cluster-[12]*" -exec rmdir {} + 2>/dev/null && break
     sleep 0.5
   done
-  rm -f /var/lib/cni/results/"$cluster"-*
   find /var/log/containers -lname "$work/*" -delete 2>/dev/null || true
   if [[ -f $work/kernel-settings ]]; then sysctl -q -p "$work/kernel-settings" || true; fi
 }

@@ -158,13 +158,13 @@ an_upgrade_and_a_rollback_lose_no_request() {
 a_drain_loses_no_request() {
   local node
   deploy "${helms[-1]}" install "${with_rules[@]}"
-  node=$(pods .spec.nodeName | head -n 1)
+  read -r node < <(pods .spec.nodeName)
   start_load
   kubectl drain "$node" --pod-selector "$replicas" --timeout=4m >/dev/null
   kube rollout status deployment/weir --timeout=2m >/dev/null
   stop_load "a drain of $node"
   kubectl uncordon "$node" >/dev/null
-  if pods .spec.nodeName | grep -qxF "$node"; then fail "no replica on $node" "$(kube get pods --output wide)"; fi
+  if pods .spec.nodeName | grep -xF "$node"; then fail "no replica on $node" "$(kube get pods --output wide)"; fi
 }
 
 an_eviction_leaves_a_replica() {
@@ -236,12 +236,12 @@ a_renewed_certificate_is_served() {
       --from-file=ca.crt="$work/tls.crt" --dry-run=client --output yaml | kube apply --filename - >/dev/null
   }
   serves() { # serial-number
-    in_cluster openssl s_client -connect "$address:8080" </dev/null 2>/dev/null | openssl x509 -noout -serial | grep -qx "serial=$1"
+    in_cluster openssl s_client -connect "$address:8080" </dev/null 2>/dev/null | openssl x509 -noout -serial | grep -x "serial=$1"
   }
   make_secret 0x11
   deploy "${helms[-1]}" install --set tls.http.enabled=true,tls.http.secret=weir-server,store.kind=memory,replicaCount=1
   address=$(kube get service weir --output 'jsonpath={.spec.clusterIP}')
-  serves 11 || fail "the certificate of the secret" another
+  serves 11 >/dev/null || fail "the certificate of the secret" another
   make_secret 0x22
   start=$SECONDS
   wait_for "$reload_seconds" "the renewed certificate is served" serves 22
@@ -276,7 +276,7 @@ wrong_values_and_rules_leave_a_release_as_it_is() {
     fi
   done
   set_rules "${rules//5\/h/many}"
-  has_reported() { kube logs --selector "$replicas" | grep -q many; }
+  has_reported() { kube logs --selector "$replicas" | grep many >/dev/null; }
   wait_for "$reload_seconds" "the log has the wrong rate" has_reported
   kube wait --for=condition=Ready pod --selector "$replicas" --timeout=1s >/dev/null
   expect_answers "200 200 200 200 200 429" path /a "the rules before the wrong ones"
