@@ -410,13 +410,13 @@ mod tests {
         let mut files = RuleFiles::new(WatchKind::Rules, selection.clone(), &context);
         let shared = Arc::get_mut(&mut files.shared).unwrap();
         let notified = shared.changed.clone();
-        let (watches, is_watched) = std::sync::mpsc::channel();
-        let (respond, responds) = std::sync::mpsc::channel::<()>();
+        let (watches, is_watched) = std::sync::mpsc::sync_channel(1);
+        let (respond, responds) = std::sync::mpsc::sync_channel::<()>(0);
         let responds = Mutex::new(responds);
         shared.watches = BoundedWork::new(move |lists: &Vec<PathBuf>| {
             let mut errors = String::new();
             let watcher = watch(&selection, lists, &notified, &mut errors);
-            let _ = watches.send(());
+            let _ = watches.try_send(());
             // Ends also once the other end is gone.
             let _ = responds.lock().recv();
             (watcher, errors)

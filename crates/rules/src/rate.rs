@@ -200,7 +200,7 @@ mod tests {
         ) {
             match text.parse::<Rate>() {
                 Ok(rate) => prop_assert_eq!(rate.to_string().parse::<Rate>(), Ok(rate)),
-                Err(help) => prop_assert!(help.to_string().starts_with("write ")),
+                Err(help) => prop_assert!(help.starts_with("write ")),
             }
         }
     }

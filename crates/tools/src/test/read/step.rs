@@ -264,7 +264,7 @@ fn limit(reader: &mut Reader<'_>, node: &Node<'_>) -> Option<Override> {
         let rate = match value.text().unwrap_or_default().parse::<Rate>() {
             Ok(rate) => rate,
             Err(help) => {
-                reader.invalid(value, "rate", &help.to_string());
+                reader.invalid(value, "rate", &help);
                 return None;
             }
         };
