@@ -37,6 +37,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/parallelize"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/podtopologyspread"
+	"k8s.io/kubernetes/pkg/scheduler/metrics"
 )
 
 // handle is all that the plugin asks the scheduler for where pods have constraints of their own.
@@ -103,6 +104,7 @@ func scores(zone bool, keys ...string) [2]int64 {
 }
 
 func main() {
+	metrics.Register()
 	fmt.Println("no zone labels, hostname alone:", scores(false, v1.LabelHostname))
 	fmt.Println("no zone labels, hostname and zone:", scores(false, v1.LabelHostname, v1.LabelTopologyZone))
 	fmt.Println("one zone, hostname and zone:", scores(true, v1.LabelHostname, v1.LabelTopologyZone))
