@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -79,6 +80,44 @@ descriptors:
   - key: user
     rate_limit: { unit: year, requests_per_unit: 25 }
 ";
+
+/// The rows of the table "What Envoy 1.40 really does", and the tests that show them.
+const ROWS: [(&str, &str); 16] = [
+    ("`rate_limited_status` below 400", "statuses_below_400_deny_nothing_or_are_ignored"),
+    ("`status_on_error` below 400", "statuses_below_400_deny_nothing_or_are_ignored"),
+    (
+        "`failure_mode_deny` beside `failure_mode_deny_percent`",
+        "statuses_below_400_deny_nothing_or_are_ignored",
+    ),
+    ("`rate_limited_as_resource_exhausted`", "without_an_answer_the_filter_decides"),
+    ("weir exceeds `timeout`", "a_stalled_weir_keeps_its_connections"),
+    (
+        "the cluster lacks HTTP/2, or has `use_downstream_protocol_config`",
+        "without_http2_weir_is_not_asked",
+    ),
+    (
+        "`format` gives no number between 0 and 10⁹",
+        "without_a_number_of_hits_a_request_passes_unasked metadata_alone_sends_no_start_for_odd_numbers",
+    ),
+    ("`format` makes a text: `%CEL(string(request.size))%`", "expressions_cannot_make_texts"),
+    ("two items with the same entries", "an_item_that_a_route_has_twice_is_charged_twice"),
+    ("`apply_on_stream_done`", "costs_are_charged_at_the_end_of_the_stream"),
+    ("`generic_key` with `%REQ(x-user)%`", "a_generic_key_is_sent_as_written"),
+    (
+        "`request_headers` with bytes that are not UTF-8",
+        "a_header_that_is_not_utf_8_is_counted_and_the_other_limits_hold",
+    ),
+    (
+        "Thrift: `descriptor_key` of `generic_key`, `header_value_match`",
+        "the_thrift_filter_ignores_descriptor_keys",
+    ),
+    ("several limits", "clients_see_200_until_the_limit_then_429_with_headers"),
+    (
+        "limits of a day, of two, of a year",
+        "headers_of_weir_show_the_burst_that_remains clients_see_200_until_the_limit_then_429_with_headers",
+    ),
+    ("`rate: 10/d, burst: 20`", "headers_of_weir_show_the_burst_that_remains"),
+];
 
 fn blocks() -> impl Iterator<Item = &'static str> {
     let after_fence = DOCUMENT.split("```yaml\n").skip(1);
@@ -271,6 +310,21 @@ fn routes_choose_their_domain_and_descriptors() {
     assert_eq!(statuses(2, "/reports", "bob"), [200, 429]);
     let answer = http::get_with(envoy.address, "/", &[("x-user", "bob")]);
     assert_eq!(answer.header("x-ratelimit-remaining"), Some("17"));
+}
+
+#[test]
+fn the_rows_of_the_table_are_tested() {
+    let (_, table) = DOCUMENT.split_once("## What Envoy 1.40 really does\n\n").unwrap();
+    let rows = table.lines().skip(2).map_while(|line| line.strip_prefix("| "));
+    let shown: Vec<&str> = rows.filter_map(|row| row.split(" | ").next()).collect();
+    assert_eq!(shown, ROWS.map(|(row, _)| row));
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e");
+    let sources = ["envoy", "envoy_docs", "envoy_filters", "holds", "budgets/expressions"];
+    let read = |name| fs::read_to_string(root.join(format!("{name}.rs"))).unwrap();
+    let tests: String = sources.map(read).concat();
+    for test in ROWS.iter().flat_map(|(_, names)| names.split(' ')) {
+        assert!(tests.contains(&format!("#[test]\nfn {test}() {{")), "{test}");
+    }
 }
 
 #[test]
