@@ -6,7 +6,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use libfuzzer_sys::fuzz_target;
-use weir::trace::context::Caller;
+use weir::trace::context::SentTrace;
 
 /// The decision, and the ids of the trace and of the span.
 type Context = (Option<bool>, Option<(u128, u64)>);
@@ -19,7 +19,7 @@ fuzz_target!(|text: &str| {
         let Ok(value) = HeaderValue::from_str(value) else { continue };
         headers.append(name, value);
     }
-    let caller = Caller::of(&headers);
+    let caller = SentTrace::of(&headers);
     let span = caller.span_context(&headers);
     let ids = span.map(|span| {
         let (trace, span) = (span.trace_id().to_bytes(), span.span_id().to_bytes());

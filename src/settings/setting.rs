@@ -25,6 +25,7 @@ pub struct Setting {
     pub default: &'static str,
     pub doc: &'static str,
     pub is_secret: bool,
+    accepts: fn(&Value) -> bool,
 }
 
 impl Setting {
@@ -40,7 +41,12 @@ impl Setting {
             default,
             doc: doc.trim_ascii(),
             is_secret: F::IS_SECRET,
+            accepts: |value| F::read(value).is_some(),
         }
+    }
+
+    pub fn accepts(&self, value: &Value) -> bool {
+        (self.accepts)(value)
     }
 
     /// Returns `text` as it may be shown: secrets, and logins in URLs, are masked.

@@ -22,6 +22,7 @@ fn every_declared_setting_has_a_value_and_a_good_default() {
     let declared: Vec<_> = SETTINGS.iter().map(|setting| setting.name).collect();
     assert_eq!(names, declared);
     for setting in SETTINGS.iter() {
+        assert!(setting.accepts(&setting.default.into()), "{}", setting.name);
         let (_, name) = setting.name.rsplit_once('.').unwrap();
         assert!(setting.doc.ends_with('.'), "{name} has no sentence: {:?}", setting.doc);
     }
