@@ -155,17 +155,17 @@ impl States for ConfiguredStore {
         &self,
         key: StateKey<'_>,
         spans: &[Micros],
-        budget: Duration,
+        timeout: Duration,
     ) -> Result<KeyState, StoreError> {
-        dispatch!(self, store => store.read(key, spans, budget).await)
+        dispatch!(self, store => store.read(key, spans, timeout).await)
     }
 
     fn read_local(&self, key: StateKey<'_>) -> Option<(Arc<Plan>, KeyState)> {
         dispatch!(self, store => store.read_local(key))
     }
 
-    async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
-        dispatch!(self, store => store.reset(key, budget).await)
+    async fn reset(&self, key: StateKey<'_>, timeout: Duration) -> Result<(), StoreError> {
+        dispatch!(self, store => store.reset(key, timeout).await)
     }
 }
 

@@ -1,4 +1,5 @@
-//! Does work that may block for ever, as on a mount whose server is gone, so that no piece delays another.
+//! Does work that may block for ever, as on a mount whose server is gone, so that no piece delays another. The caller
+//! waits a while; what takes longer has its result when the caller asks again.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -35,8 +36,8 @@ struct State<K, R> {
 #[derive(Debug)]
 pub struct Worked<R> {
     pub result: Option<R>,
-    /// Since when a newer result is waited for: the work goes on, or what it returned began before it was asked for, so
-    /// that changes in between may be missing.
+    /// Since when a newer result is due; none if `result` is of work that began after it was asked for. An older one may
+    /// lack a change: ask again soon.
     pub waiting: Option<Instant>,
 }
 

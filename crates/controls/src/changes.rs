@@ -1,8 +1,8 @@
-//! What controls change of the limits of rules. Those that match the same apply together, so that
+//! What controls change of the limits of rules. Controls that match the same domain and entries apply together, so that
 //! several limits of one rule can be changed: of each limit, the newest control decides.
 //!
-//! Of such controls the one that ends first is found first. The others outlast it: its plan has the
-//! changes of all of them, and that of each other those of itself and of what ends later.
+//! A lookup finds only the control that ends first, so that one carries the changes of all that outlast it. If A ends
+//! before B, A has the changes of both, and B its own for the time after A.
 
 use std::cmp::Reverse;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! The controls of this process, and how those of others are merged with them.
+//! The controls of this process, and how those of other replicas are merged with them.
 //!
-//! A row of an id is a control, or what is left of one. The newest row of an id wins, and a deleted control leaves a
-//! tombstone: so the order in which replicas learn of changes does not matter, and what Redis has lost comes back from
-//! any replica.
+//! A row is a control, or the tombstone of one that was deleted; the newest row of an id wins. A changed row goes three
+//! ways: it is activated, written to the file, and put into the table, which replicas share in Redis. The order in
+//! which they learn of changes does not matter, and what Redis has lost comes back from any replica.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

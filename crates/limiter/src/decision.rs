@@ -1,4 +1,4 @@
-//! From the charges of a request over the answers of the store to the decision, independent of its encoding.
+//! The types of a decision, independent of its encoding: the charges of a request, their answers, and what is decided.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

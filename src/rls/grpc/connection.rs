@@ -105,7 +105,7 @@ pub(super) async fn serve<S: Store>(
         is_old: &is_old,
         timeout: limits.timeout,
         state: ConnectionState::Open,
-        read_deadline: WriteDeadline::new(limits.timeout),
+        write_deadline: WriteDeadline::new(limits.timeout),
     };
     match poll_fn(|cx| connection.poll(cx, shutdown.as_mut(), keep_alive.as_mut())).await {
         End::Closed => {}
@@ -148,7 +148,7 @@ struct GrpcConnection<'a, S, T, C> {
     timeout: Duration,
     state: ConnectionState,
     /// Runs while the client does not read all that was written.
-    read_deadline: WriteDeadline,
+    write_deadline: WriteDeadline,
 }
 
 impl<S, T, C> GrpcConnection<'_, S, T, C>
@@ -227,10 +227,10 @@ where
     fn poll_written(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
         self.calls.count_reset_streams()?;
         if self.shared.outbound.after_write() {
-            self.read_deadline.clear();
+            self.write_deadline.clear();
             return Ok(true);
         }
-        if self.read_deadline.poll_passed(cx).is_ready() { Err(End::Closed) } else { Ok(false) }
+        if self.write_deadline.poll_passed(cx).is_ready() { Err(End::Closed) } else { Ok(false) }
     }
 
     /// Asks the client to leave if necessary, and ends a drained connection. Returns whether GOAWAY is to be written.

@@ -1,4 +1,4 @@
-//! Keeps controls in a file, and reports damage of it.
+//! When controls are read from their file and written to it, and how damage is reported. Its format is [`file`].
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

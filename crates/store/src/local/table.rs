@@ -1,4 +1,5 @@
-//! What is known here of keys: the hits that are leased of them, and their denials.
+//! What this process knows of keys, in shards: denials that last, and leases, which are hits charged ahead of requests.
+//! [`look_up`] answers from them, [`leases`] asks for more and returns what is left.
 
 pub(super) mod leases;
 pub(super) mod look_up;

@@ -1,4 +1,4 @@
-//! What a replica knows about a key, and its state there now.
+//! What one replica answers to `weir why`: the state of the key, its denials and changes; and how that is printed.
 
 use std::io::{self, Write};
 
