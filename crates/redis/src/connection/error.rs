@@ -26,7 +26,8 @@ pub enum ConnectError {
     #[error("no node reports the slots of the cluster")]
     NoSlots,
     #[error(
-        "the server closed the connection at {0} ({1}); behind a proxy such as twemproxy, {SET_PROXY}"
+        "the server closed the connection at {0} ({1}), as Redis in protected mode does without a password; behind a \
+         proxy such as twemproxy, {SET_PROXY}"
     )]
     Closed(&'static str, redis::RedisError),
     #[error("this server's Lua lacks struct: weir needs Redis 6.0 or later, or Valkey")]
