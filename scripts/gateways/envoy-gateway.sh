@@ -8,6 +8,7 @@ envoy_gateway_tests=(
   edits_are_enforced
   restarts_keep_rules_and_counts
   the_last_policy_ends_all_limits
+  recorded_files_are_what_is_generated
 )
 
 example=examples/envoy-gateway
@@ -223,3 +224,57 @@ the_last_policy_ends_all_limits() {
 }
 
 no_rules() { ! rules | grep httproute; }
+
+# Runs scripts/gateways/write.py for a file, or for a copy of it that must become what the file is.
+written() { # command file argument…
+  local file=$2 version
+  version=$(cat "$gateways/envoy-gateway/module/VERSION")
+  if [[ -z $write ]]; then
+    file=$work/written
+    cp "$2" "$file"
+  fi
+  .tools/kubernetes-validate/bin/python scripts/gateways/write.py "$version" "$1" "$file" "${@:3}"
+  if [[ -z $write ]] && ! diff "$2" "$file" >&2; then
+    fail "$2 has what Envoy Gateway generates: see scripts/test-gateways --write" "the differences above"
+  fi
+}
+
+debug_port_of_weir() { # path
+  in_pod "$(addresses "$system" "$replicas" | head -n 1)" curl --silent "http://localhost:6070$1"
+}
+
+dump_of_envoy() { in_pod "$(envoy_of eg)" curl --silent http://localhost:19000/config_dump; }
+
+recorded_files_are_what_is_generated() {
+  install_envoy_gateway
+  wait_for 60 "Envoy Gateway starts an Envoy" await_envoy eg
+  kubectl delete backendtrafficpolicy --all >/dev/null
+  kubectl apply --filename $example/backend-traffic-policy.yaml >/dev/null
+  wait_for 60 "both weirs have the rules" rules_have rule-0-match-0 2
+  wait_for 60 "Envoy has the limits" dump_has rule-0-match-0
+  debug_port_of_weir /rules | written generated $example/generated.yaml backend
+  [[ -z $write ]] || dump_of_envoy | written dump tests/envoy_dumps/egctl-config-envoy-proxy.json \
+    "$(system get pods --selector gateway.envoyproxy.io/owning-gateway-name=eg --output 'jsonpath={.items[0].metadata.name}')"
+
+  kubectl apply --filename - >/dev/null <<'END'
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: { name: openai, namespace: default }
+spec:
+  parentRefs: [{ name: eg }]
+  hostnames: [www.example.com]
+  rules: [{ matches: [{ path: { type: PathPrefix, value: /v1 } }], backendRefs: [{ name: backend, port: 3000 }] }]
+END
+  local file
+  for file in tests/gateway_policies/cost{,-reserve}.yaml; do
+    kubectl delete backendtrafficpolicy --all >/dev/null
+    wait_for 60 "no weir has a rule" no_rules
+    sed '/^---$/,$d' "$file" | kubectl apply --filename - >/dev/null
+    wait_for 60 "both weirs have the rules" rules_have rule-0-match 2
+    wait_for 60 "Envoy has the limits" dump_has llm_total_token
+    { debug_port_of_weir /rules && dump_of_envoy; } | written policy "$file"
+  done
+  kubectl delete httproute openai >/dev/null
+}
+
+dump_has() { dump_of_envoy | grep --quiet --fixed-strings -e "$1"; }
