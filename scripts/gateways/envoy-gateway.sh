@@ -29,7 +29,9 @@ install_envoy_gateway() {
   [[ ! -d $work/gateway-helm ]] || return 0
   local module=$gateways/envoy-gateway/module version
   version=$(cat "$module/VERSION")
-  cp -r --no-preserve=mode "$module/charts/gateway-helm" "$work/gateway-helm"
+  # Go keeps modules read-only.
+  tar --create --directory "$module/charts" gateway-helm | tar --extract --directory "$work"
+  chmod -R u+w "$work/gateway-helm"
   # As its release does.
   sed -e "s|\${GatewayImage}|docker.io/envoyproxy/gateway:$version|" -e 's|\${GatewayImagePullPolicy}|IfNotPresent|' \
     "$work/gateway-helm/values.tmpl.yaml" >"$work/gateway-helm/values.yaml"

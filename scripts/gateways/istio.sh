@@ -20,9 +20,8 @@ helm_in() { # namespace argument…
 
 # Follows the README of the example.
 install_istio() {
-  [[ ! -f $work/envoy_bootstrap_tmpl.json ]] || return 0
+  ! kubectl get namespace ratelimit >/dev/null 2>&1 || return 0
   local module=$gateways/istio/module
-  cp "$module/tools/packaging/common/envoy_bootstrap.json" "$work/envoy_bootstrap_tmpl.json"
   helm_in istio-system install istio-base "$module/manifests/charts/base" --create-namespace
   helm_in istio-system install istiod "$module/manifests/charts/istio-control/istio-discovery" --wait \
     --set global.hub=docker.io/istio,global.tag=1.31,telemetry.enabled=false,autoscaleEnabled=false \

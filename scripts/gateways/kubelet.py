@@ -2,11 +2,11 @@
 
 Usage: kubelet.py DIRECTORY API-SERVER CA CERTIFICATE KEY IMAGES
 
-IMAGES is a JSON file: for each start of an image's name its `entrypoint` and `links`, which are paths of the container
-with the program of this machine that each is.
+IMAGES is a JSON file: for each part of an image's name its `entrypoint`, and its `programs`: paths of the container, with the file of
+this machine that each is.
 
 Each pod has a network namespace with an address of its own. Each container sees this machine's file system, with
-volumes and links above; what it writes is lost with it. It starts with the variables, arguments, user and files that
+volumes and programs above; what it writes is lost with it. It starts with the variables, arguments, user and files that
 its pod has in the API server, and its probes for readiness are honoured. Limits of memory and CPU, other probes and
 security contexts are ignored.
 """
@@ -36,6 +36,7 @@ MERGE_PATCH, JSON = "application/strategic-merge-patch+json", "application/json"
 
 tls = ssl.create_default_context(cafile=ca)
 tls.load_cert_chain(certificate, key)
+local = threading.local()
 
 
 class NotFound(Exception):
@@ -43,15 +44,19 @@ class NotFound(Exception):
 
 
 def api(method, path, body=None, content_type=JSON):
-    """Sends a request to the API server. Returns the answer."""
-    address = urlsplit(api_server)
-    connection = http.client.HTTPSConnection(address.hostname, address.port, context=tls, timeout=10)
+    """Sends a request to the API server, on a connection of the thread. Returns the answer."""
+    connection = getattr(local, "connection", None)
+    if not connection:
+        address = urlsplit(api_server)
+        connection = local.connection = http.client.HTTPSConnection(address.hostname, address.port, context=tls, timeout=10)
     try:
         connection.request(method, path, body and json.dumps(body), {"content-type": content_type})
         response = connection.getresponse()
         answer = json.loads(response.read())
-    finally:
+    except (OSError, http.client.HTTPException) as error:
+        # The API server restarts, for example.
         connection.close()
+        raise OSError(f"{method} {path}: {error}") from error
     if response.status == 404:
         raise NotFound(path)
     if response.status >= 300:
@@ -134,7 +139,7 @@ class Pod:
         while not self.is_stopping:
             try:
                 return self.write_volumes()
-            except NotFound:
+            except (OSError, NotFound):
                 time.sleep(0.3)
 
     def write_volumes(self):
@@ -210,9 +215,12 @@ class Pod:
         script = [f"mount -t tmpfs tmpfs {root}", f"cd {root}", "mkdir upper work root"]
         script += ["mount -t overlay -o lowerdir=/,upperdir=upper,workdir=work overlay root"]
         script += [f"mount --rbind /{name} root/{name}" for name in ("proc", "dev", "sys")]
-        script += ["chmod 1777 root/tmp"]
-        for path, program in image.get("links", {}).items():
-            script += [f"mkdir -p root{os.path.dirname(path)}", f"ln -sfn {program} root{path}"]
+        # Envoy's memory for hot restarts has one name in all pods.
+        script += ["mount -t tmpfs -o mode=1777 tmpfs root/dev/shm", "chmod 1777 root/tmp"]
+        # Mounted, not linked: users of pods cannot reach all directories.
+        for path, program in image.get("programs", {}).items():
+            script += [f"chroot root mkdir -p {os.path.dirname(path)}", f"chroot root touch {path}"]
+            script += [f'mount --bind {program} "root$(chroot root realpath {path})"']
         mounts = [(mount["mountPath"], self.directory / "volumes" / mount["name"]) for mount in container["volumeMounts"]] \
             if "volumeMounts" in container else []
         (self.directory / "resolv.conf").write_text(
@@ -223,12 +231,15 @@ class Pod:
         for name in ("resolv.conf", "hosts"):
             script.append(f"mount --bind {self.directory / name} root/etc/{name}")
         for path, source in mounts:
-            script += [f"rm -rf root{path}", f"mkdir -p root{path}", f"mount --bind {source} root{path}"]
+            # Links such as /var/run would lead out of it.
+            script += [f"chroot root mkdir -p {path}", f'mount --bind {source} "root$(chroot root realpath {path})"']
         security = {**self.resource["spec"].get("securityContext", {}), **container.get("securityContext", {})}
         user = f"{security.get('runAsUser', 0)}:{security.get('runAsGroup', security.get('runAsUser', 0))}"
         script.append(f'exec nsenter --net=/run/netns/{self.address} chroot --userspec={user} --groups= root "$@"')
         root.mkdir(parents=True, exist_ok=True)
         log = open(directory / f"{self.namespace}_{self.name}_{container['name']}.log", "ab")
+        # Envoy opens /dev/stdout again, as another user.
+        os.chmod(log.name, 0o666)
         process = subprocess.Popen(
             ["unshare", "--mount", "sh", "-ec", "\n".join(script), "sh", *command],
             cwd=root, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
@@ -286,7 +297,8 @@ class Pod:
         try:
             api("PATCH", self.path + "/status", {"status": status}, MERGE_PATCH)
             self.status = ready, phase
-        except NotFound:
+        except (OSError, NotFound):
+            # It is tried again.
             pass
 
     def stop(self):
@@ -388,7 +400,7 @@ def renew_lease():
                 api("POST", leases, {"metadata": {"name": NODE}, "spec": spec})
             except (OSError, NotFound):
                 pass
-        except (OSError, http.client.HTTPException, ValueError):
+        except OSError:
             pass
         time.sleep(10)
 
@@ -401,8 +413,7 @@ def main():
     while True:
         try:
             resources = api("GET", "/api/v1/pods")["items"]
-        except (OSError, http.client.HTTPException, ValueError):
-            # The API server restarts.
+        except OSError:
             time.sleep(0.5)
             continue
         seen = set()
@@ -421,7 +432,7 @@ def main():
                     number += 1
                     pods[uid] = Pod(resource, number)
                     threading.Thread(target=pods[uid].run, daemon=True).start()
-            except (OSError, http.client.HTTPException, NotFound) as error:
+            except (OSError, NotFound) as error:
                 print(f"{metadata['namespace']}/{metadata['name']}: {error}", flush=True)
         for uid in set(pods) - seen:
             if not pods[uid].is_stopping:
