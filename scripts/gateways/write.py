@@ -2,7 +2,7 @@
 
 Usage: write.py VERSION generated|dump|policy FILE… <INPUT
 
-`generated FILE` writes the rules of weir's `/rules` as a rule file. `dump FILE POD` writes an Envoy's `/config_dump` as `egctl config
+`generated FILE` writes the rules of weir's `/rules` as a rule file. `dump FILE` writes an Envoy's `/config_dump` as `egctl config
 envoy-proxy all -A -o json` prints it. `policy FILE` replaces the rules and the route behind the policy in a file of
 tests/gateway_policies: its input is `/rules`, and after it `/config_dump`.
 
@@ -92,7 +92,8 @@ def main():
         new = "\n".join(head_of(old)) + "\n" + as_yaml(rule_file(values[0]["rules"], *arguments))
     elif command == "dump":
         configs = [config for config in values[0]["configs"] if not config["@type"].endswith(".SecretsConfigDump")]
-        new = json.dumps({"envoy-gateway-system": {arguments[0]: {"configs": configs}}}, indent=1) + "\n"
+        # The name of a pod is another one in each run.
+        new = json.dumps({"envoy-gateway-system": {"envoy-default-eg": {"configs": configs}}}, indent=1) + "\n"
     else:
         policy = old.split("\n---\n")[0]
         route = yaml.safe_load(policy)["spec"]["targetRefs"][0]["name"]
