@@ -40,9 +40,9 @@ install_envoy_gateway() {
 
   kubectl apply --filename $example/redis.yaml --filename $example/weir-settings.yaml >/dev/null
   system create configmap weir-overlay --from-file=$example/limits.overlay.yaml >/dev/null
-  # The shapes of policies set metadata with Lua.
+  # The shapes of policies set metadata with Lua. A busy machine must not let requests pass without a decision.
   helm_of_envoy_gateway upgrade --reset-then-reuse-values --values $example/envoy-gateway-values.yaml \
-    --set config.envoyGateway.extensionApis.enableLua=true
+    --set config.envoyGateway.extensionApis.enableLua=true,config.envoyGateway.rateLimit.timeout=10s
   system rollout restart deployment/envoy-gateway >/dev/null
   await_deployment "$system" envoy-gateway
   await_deployment "$system" envoy-ratelimit
