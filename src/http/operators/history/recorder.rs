@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::ring::Counts;
 use super::{History, Sample};
@@ -91,7 +91,10 @@ impl<S: Store + Operations> Recorder<'_, S> {
                     log.add_denial(&denial);
                 }
                 // Not only at the next tick: a control may have ended until then, and someone may ask why.
-                Ok(()) = control_changes.changed(), if looked.elapsed() >= LOOK_INTERVAL => {
+                Ok(()) = async {
+                    sleep_until(looked + LOOK_INTERVAL).await;
+                    control_changes.changed().await
+                } => {
                     looked = Instant::now();
                     for details in observer.changed_controls(self.sources) {
                         log.add("control", details);
