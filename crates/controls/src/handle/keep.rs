@@ -1,4 +1,4 @@
-//! When controls are read from their file and written to it, and how damage is reported. Its format is [`file`].
+//! When controls are read from their file and written to it, and how damage is reported. Its format is `file.rs`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
