@@ -12,7 +12,7 @@
 //!
 //! From Ready, a connection also goes to Connecting when it is to move to another server.
 //!
-//! | DriverState      | Charges                                                              | Left |
+//! | State      | Charges                                                              | Left |
 //! | ---------- | -------------------------------------------------------------------- | ---- |
 //! | Connecting | the first time and after a move wait, for up to `slow_after`; later fail | when the handshake ends |
 //! | Ready      | share the next round trip                                            | when a reply takes longer than `slow_after` or refuses every command, the server becomes read-only, or the connection is lost |
