@@ -82,7 +82,8 @@ impl Changes {
         }
         Ok(has_effect.then(|| {
             let changed = Plan::new(limits).with_near_limit_ratio(plan.near_limit_ratio());
-            if plan.can_lease() { changed } else { changed.without_leases() }
+            let changed = if plan.can_lease() { changed } else { changed.without_leases() };
+            changed.with_bans_of(plan)
         }))
     }
 }

@@ -73,6 +73,10 @@ pub struct Decision {
     pub reserved: u32,
     /// The result for a reservation.
     pub reservation: ReservationResult,
+    /// Whether a ban denies it, or begins with it: the waits are those until it ends.
+    pub banned: bool,
+    /// Whether that ban begins with it.
+    pub ban_begins: bool,
     /// Other limits that these hits brought or kept near their n: see [`Plan::with_near_limit_ratio`](crate::Plan::with_near_limit_ratio).
     pub near: NearLimits,
 }
@@ -117,6 +121,8 @@ impl Decision {
         granted: 0,
         reserved: 0,
         reservation: ReservationResult::None,
+        banned: false,
+        ban_begins: false,
         near: NearLimits(None),
     };
 }

@@ -15,6 +15,7 @@
 pub mod algorithm;
 #[macro_use]
 pub mod algorithms;
+mod ban;
 pub mod calendar;
 mod decision;
 pub mod hit_log;
@@ -28,6 +29,7 @@ mod time;
 
 pub use algorithm::{HoldLevels, Packed, SpanCount, Verdict};
 pub use algorithms::*;
+pub use ban::{Ban, BanReading, BanState};
 pub use calendar::{Calendar, CalendarError};
 pub use decision::{
     ChargeOutcome, Decision, Fill, NearLimit, NearLimits, ReservationResult, Source,

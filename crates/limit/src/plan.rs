@@ -10,12 +10,14 @@ pub(crate) mod op;
 pub(crate) mod reservation;
 
 use std::hash::{DefaultHasher, Hasher};
+use std::sync::Arc;
 
 use self::op::Op;
 use crate::algorithm::{Hits, Packed};
 use crate::algorithms::concurrency::hash_hold_id;
 use crate::algorithms::reduce_bucket::ReduceBucket;
 use crate::algorithms::{Algorithm, LimitState};
+use crate::ban::{Ban, BanState};
 use crate::decision::{ChargeOutcome, Decision};
 use crate::hit_log::{HitLog, LogBounds};
 use crate::limit::Limit;
@@ -37,11 +39,16 @@ pub struct Plan {
     near_from: Box<[u64]>,
     near_limit_ratio: Option<f32>,
     can_lease: bool,
+    ban: Option<Arc<Ban>>,
+    /// The plan whose denials are no strikes, if there are bans and those of this one are.
+    without_strikes: Option<Arc<Plan>>,
 }
 
 impl PartialEq for Plan {
     fn eq(&self, other: &Plan) -> bool {
         self.limits == other.limits
+            && self.ban == other.ban
+            && self.without_strikes.is_some() == other.without_strikes.is_some()
     }
 }
 
@@ -75,7 +82,39 @@ impl Plan {
             concurrency,
             near_from: Box::default(),
             near_limit_ratio: None,
+            ban: None,
+            without_strikes: None,
         }
+    }
+
+    /// Bans keys that its limits deny too often. What else a plan is made with comes before.
+    pub fn with_ban(self, ban: Ban) -> Plan {
+        let shape = format!("{}+ban", self.shape);
+        let banning = Plan { ban: Some(Arc::new(ban)), can_lease: false, ..self.reshape(&shape) };
+        Plan { without_strikes: Some(Arc::new(banning.clone())), ..banning }
+    }
+
+    /// Obeys the bans of another plan, of which it has the limits with other numbers. Its denials are no strikes.
+    pub fn with_bans_of(self, plan: &Plan) -> Plan {
+        match &plan.ban {
+            Some(ban) => Plan { without_strikes: None, ..self.with_ban(Ban::clone(ban)) },
+            None => self,
+        }
+    }
+
+    /// Returns when keys are banned; none if they are not.
+    pub fn ban(&self) -> Option<&Ban> {
+        self.ban.as_deref()
+    }
+
+    /// Returns the plan for denials that are no strikes: a control decides. It obeys a ban all the same.
+    pub fn without_strikes(self: &Arc<Plan>) -> &Arc<Plan> {
+        self.without_strikes.as_ref().unwrap_or(self)
+    }
+
+    /// Returns whether denials are strikes.
+    pub fn counts_strikes(&self) -> bool {
+        self.without_strikes.is_some()
     }
 
     /// Lets decisions list the limits, besides the binding one, of whose n this part is used.
@@ -99,7 +138,11 @@ impl Plan {
     }
 
     fn reshaped(self, shape: &str) -> Plan {
-        Plan { shape_hash: hash(shape), shape: shape.into(), continues: true, ..self }
+        Plan { continues: true, ..self.reshape(shape) }
+    }
+
+    fn reshape(self, shape: &str) -> Plan {
+        Plan { shape_hash: hash(shape), shape: shape.into(), ..self }
     }
 
     /// Returns the limits, in the order of the rule.
@@ -122,7 +165,7 @@ impl Plan {
 
     /// Returns whether every state of this plan fits into [`Packed`].
     pub fn packs(&self) -> bool {
-        matches!(&*self.limits, [limit] if limit.algorithm.packs())
+        matches!(&*self.limits, [limit] if limit.algorithm.packs()) && self.ban.is_none()
     }
 
     /// Returns whether a state that has expired must not be used, because it would not mean the same as none.
@@ -159,6 +202,7 @@ impl Plan {
             [limit] => {
                 limit.charge_denied
                     && !limit.shadow_mode
+                    && self.ban.is_none()
                     && matches!(limit.algorithm, Algorithm::FixedWindow(_))
             }
             _ => false,
@@ -166,12 +210,14 @@ impl Plan {
     }
 
     /// Returns whether a denial may be repeated until its wait is over without charging again:
-    /// charging would only deny again, and change nothing that decides or is reported.
+    /// charging would only deny again, and change nothing that decides or is reported. A [ban](Decision::banned) may be
+    /// repeated whatever the plan.
     pub fn repeats_denials(&self) -> bool {
         let alone = self.limits.len() == 1;
-        self.limits.iter().all(|limit| {
-            !limit.shadow_mode && limit.algorithm.repeats_denials(limit.charge_denied, alone)
-        })
+        self.ban.is_none()
+            && self.limits.iter().all(|limit| {
+                !limit.shadow_mode && limit.algorithm.repeats_denials(limit.charge_denied, alone)
+            })
     }
 
     /// Returns whether a denial of some hits holds as long for more hits. Otherwise these may wait longer, and
@@ -248,12 +294,23 @@ impl Plan {
 pub struct State {
     limits: Box<[LimitState]>,
     log: HitLog,
+    ban: Option<Box<BanState>>,
 }
 
 impl State {
     /// Returns the state of all limits of a plan, in their order, with the log of its sliding_log limits.
     pub fn new(limits: Box<[LimitState]>, log: HitLog) -> State {
-        State { limits, log }
+        State { limits, log, ban: None }
+    }
+
+    /// Returns the state with the strikes and the ban of its key.
+    pub fn with_ban(self, ban: BanState) -> State {
+        State { ban: (ban != BanState::default()).then(|| Box::new(ban)), ..self }
+    }
+
+    /// Returns the state with the log of its sliding_log limits.
+    pub fn with_log(self, log: HitLog) -> State {
+        State { log, ..self }
     }
 
     /// Returns the log that the sliding_log limits share.
@@ -263,9 +320,12 @@ impl State {
 
     /// Appends the state as it is saved, without its log, which follows.
     pub fn save_limits(&self, out: &mut Vec<u8>) {
-        saved::put(out, self.limits.len() as u64);
+        saved::put(out, (self.limits.len() + usize::from(self.ban.is_some())) as u64);
         for limit in &self.limits {
             limit.save(out);
+        }
+        if let Some(ban) = &self.ban {
+            ban.save(out);
         }
     }
 
@@ -273,9 +333,18 @@ impl State {
     pub fn restore(bytes: &[u8]) -> Option<State> {
         let mut numbers = SavedNumbers(bytes);
         let len = numbers.next_len()?;
-        let limits = (0..len).map(|_| LimitState::restore(&mut numbers)).collect::<Option<_>>()?;
+        let (mut limits, mut ban) = (Vec::new(), None);
+        for _ in 0..len {
+            let mut behind_tag = numbers;
+            if behind_tag.next()? == BanState::TAG {
+                numbers = behind_tag;
+                ban = Some(Box::new(BanState::restore(&mut numbers)?));
+            } else {
+                limits.push(LimitState::restore(&mut numbers)?);
+            }
+        }
         let log = HitLog::restore(&mut numbers)?;
-        numbers.is_empty().then_some(State { limits, log })
+        numbers.is_empty().then_some(State { limits: limits.into(), log, ban })
     }
 }
 

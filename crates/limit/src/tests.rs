@@ -1,6 +1,7 @@
 //! Every algorithm against a model that keeps the whole history, and the bugs of other limiters.
 
 mod add;
+mod bans;
 mod calendar;
 mod examples;
 mod inspect;

@@ -82,7 +82,11 @@ impl<'s, 'r> Matched<'s, 'r> {
     #[inline]
     pub fn plan(&self) -> Option<&Arc<Plan>> {
         match &self.effect {
-            None | Some(Effect::Allow { count: true, .. }) => self.applies.plan(),
+            None => self.applies.plan(),
+            // What a control allows is no strike.
+            Some(Effect::Allow { count: true, .. }) => {
+                self.applies.plan().map(Plan::without_strikes)
+            }
             Some(Effect::Limit { plan, .. }) => Some(plan),
             Some(Effect::Block { .. } | Effect::Allow { .. }) if self.op.returns_hits() => {
                 self.plan_to_return()

@@ -94,6 +94,9 @@ impl<'a> CountedHits<'a> {
             Match::Rule(Found { rule, .. }) => {
                 if !self.is_within() {
                     self.add_to_limits(rule);
+                    if let (true, Some(bans)) = (self.decision.ban_begins, &rule.bans) {
+                        add(bans, 1);
+                    }
                 }
                 match (&rule.series, domain) {
                     (Some(series), Some(domain)) => {

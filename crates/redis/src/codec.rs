@@ -41,9 +41,11 @@
 //! | `gcra` | `I7` burst, `I7` n', `I7` p', `I7` tick in µs, `I7` burst plus the largest debt, `I7` period in ticks | `I7` theoretical arrival time in ticks; `I4` what it is too late by, in 1/n' ticks, and where n' is below 2^21 in the upper 11 bits how far ahead it was when it was written |
 //! | `concurrency` | `I7` n, `I7` timeout | `I7` hits in flight, at most 2^52, `I7` the last time that hits were taken or released |
 //! | `holds` | `I7` n, `I7` timeout | nothing: its holds have a key of their own |
+//! | `ban` | `I7` the strikes with which a ban begins, 0 where denials are none; `I7` the time within which they count, `I7` the time after which a ban is forgotten, `B` how many lengths; `I7` each | `B` strikes, `B` bans in a row, `I7` the time of the first strike, `I7` when the last ban began, `I7` when it ends |
 //! | `reduce_bucket` | `I7` max, `I7` refill, `I7` interval, `I7` 1 + the caller's time, or 0 for that of the call, `I7` 1 if the charge is strict. Times are in milliseconds | `I4` missing tokens, `I7` the time of the last refill |
 
 mod algorithms;
+mod ban;
 pub(super) mod counter;
 pub(super) mod format;
 pub(super) mod numbers;
@@ -58,8 +60,8 @@ use self::numbers::LAYOUT;
 use self::sliding_log::LogHead;
 use weir_limit::hit_log::HitLog;
 use weir_limit::{
-    Algorithm, BucketedWindow, Concurrency, FixedWindow, Gcra, Limit, LimitState, Micros, Plan,
-    ReduceBucket, SlidingLog, SlidingWindow, State, TokenBucket, each,
+    Algorithm, BanState, BucketedWindow, Concurrency, FixedWindow, Gcra, Limit, LimitState, Micros,
+    Plan, ReduceBucket, SlidingLog, SlidingWindow, State, TokenBucket, each,
 };
 
 const MODULES: [&[LuaModule]; Algorithm::COUNT] = [
@@ -75,15 +77,15 @@ const MODULES: [&[LuaModule]; Algorithm::COUNT] = [
 
 /// Returns all modules in the order in which a script defines them: a module comes after that it borrows from.
 pub(super) fn modules() -> impl Iterator<Item = LuaModule> {
-    MODULES.into_iter().flatten().copied().chain([reservation::MODULE])
+    MODULES.into_iter().flatten().copied().chain([ban::MODULE, reservation::MODULE])
 }
 
 fn flags(limit: &Limit) -> u8 {
     numbers::flags(limit, each!(&limit.algorithm, codec => codec.is_strict()))
 }
 
-/// The states of all limits, the head of their log, and the unread rest.
-type StoredStates<'t> = (Box<[LimitState]>, Option<LogHead>, Reader<'t>);
+/// The states of all limits and of a ban, the head of their log, and the unread rest.
+type StoredStates<'t> = (State, Option<LogHead>, Reader<'t>);
 
 /// A plan in the form that the scripts read, and the states of its keys.
 #[derive(Clone, Copy, Debug)]
@@ -96,19 +98,22 @@ impl<'p> PlanCodec<'p> {
             return COUNTERS;
         }
         let bits = |limit: &Limit| each!(&limit.algorithm, codec => codec.module().bits());
-        self.0.limits().iter().fold(0, |all, limit| all | bits(limit))
+        let ban = self.0.ban().map_or(0, |_| ban::MODULE.bits());
+        self.0.limits().iter().fold(ban, |all, limit| all | bits(limit))
     }
 
     pub(super) fn is_lone_gcra(self) -> bool {
-        matches!(self.0.limits(), [limit] if matches!(limit.algorithm, Algorithm::Gcra(_)))
+        let gcra = |limit: &Limit| matches!(limit.algorithm, Algorithm::Gcra(_));
+        matches!(self.0.limits(), [limit] if gcra(limit)) && self.0.ban().is_none()
     }
 
     /// Returns whether all limits are fixed windows aligned to the epoch.
     pub(super) fn is_windows(self) -> bool {
-        self.0.limits().iter().all(|limit| match &limit.algorithm {
+        let is_window = |limit: &Limit| match &limit.algorithm {
             Algorithm::FixedWindow(window) => window.calendar.is_none(),
             _ => false,
-        })
+        };
+        self.0.ban().is_none() && self.0.limits().iter().all(is_window)
     }
 
     /// Returns whether equal charges of one key may be sent as one and decided separately afterwards. Not if each names
@@ -134,13 +139,16 @@ impl<'p> PlanCodec<'p> {
 
     /// Appends the rule for the script that charges any rule. `now` is the caller's time.
     pub(super) fn write_rule(self, now: Micros, out: &mut Vec<u8>) {
-        out.push(self.0.limits().len() as u8);
+        out.push((self.0.limits().len() + usize::from(self.0.ban().is_some())) as u8);
         let is_counter = lone_window(self.0).is_some();
         for limit in self.0.limits() {
             let module = each!(&limit.algorithm, codec => codec.module());
             out.push(if is_counter { counter::MODULE.number } else { module.number });
             out.push(flags(limit));
             each!(&limit.algorithm, codec => codec.write_numbers(now, out));
+        }
+        if let Some(ban) = self.0.ban() {
+            ban::write(ban, self.0.counts_strikes(), out);
         }
     }
 
@@ -158,7 +166,7 @@ impl<'p> PlanCodec<'p> {
                 reply.bytes(len as usize)?
             }
         };
-        let (states, head, rest) = self.read_states(text, own_key)?;
+        let (state, head, rest) = self.read_states(text, own_key)?;
         let mut log = match head {
             Some(head) => head.summary()?,
             None => HitLog::default(),
@@ -166,7 +174,7 @@ impl<'p> PlanCodec<'p> {
         if self.has_log() {
             sliding_log::read_summaries(&mut log, self.0.limits(), reply)?;
         }
-        rest.0.is_empty().then(|| State::new(states, log))
+        rest.0.is_empty().then(|| state.with_log(log))
     }
 
     /// Reads the values of a key and of its holds in Redis, none for a missing key; `None` if they are invalid.
@@ -181,13 +189,13 @@ impl<'p> PlanCodec<'p> {
             return read_counter(self.0, counter_number(number)?, now);
         }
         let (text, holds) = (text.unwrap_or_default(), holds.unwrap_or_default());
-        let (states, head, rest) = self.read_states(text, holds)?;
+        let (state, head, rest) = self.read_states(text, holds)?;
         let log = match head {
             Some(head) => head.stamps(rest)?,
             None if rest.0.is_empty() => HitLog::default(),
             None => return None,
         };
-        Some(State::new(states, log))
+        Some(state.with_log(log))
     }
 
     /// Returns whether the whole state is under the key of its holds.
@@ -199,7 +207,7 @@ impl<'p> PlanCodec<'p> {
     fn read_states<'t>(self, text: &'t [u8], own_key: &[u8]) -> Option<StoredStates<'t>> {
         let exists = !text.is_empty();
         if !exists && own_key.is_empty() {
-            return Some((Box::default(), None, Reader(text)));
+            return Some((State::default(), None, Reader(text)));
         }
         let mut text = Reader(text);
         if exists && text.bytes(1)? != [LAYOUT] {
@@ -213,8 +221,11 @@ impl<'p> PlanCodec<'p> {
                 None => algorithm.new_state(),
             });
         }
-        let mut head = None;
+        let (mut head, mut ban) = (None, BanState::default());
         if exists {
+            if self.0.ban().is_some() {
+                ban = ban::read(&mut text)?;
+            }
             if self.has_log() {
                 head = Some(LogHead::read(&mut text)?);
             }
@@ -222,6 +233,6 @@ impl<'p> PlanCodec<'p> {
                 each!(algorithm, codec => codec.read_rest(state, &mut text))?;
             }
         }
-        Some((states.into(), head, text))
+        Some((State::new(states.into(), HitLog::default()).with_ban(ban), head, text))
     }
 }

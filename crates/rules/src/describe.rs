@@ -1,6 +1,7 @@
 //! Rules as the debug pages and `weir check` show them.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -12,8 +13,9 @@ use crate::model::value_set::{Group, MatchKind};
 use crate::rate::Rate;
 use crate::rule_set::{Domain, RuleSet};
 use crate::syntax::position::Origin;
+use weir_common::duration::exact;
 use weir_common::entry::OwnedEntry;
-use weir_limit::{Algorithm, AlgorithmKind, FixedWindow, Limit, SECOND};
+use weir_limit::{Algorithm, AlgorithmKind, Ban, FixedWindow, Limit, Micros, SECOND};
 
 /// A rule as the debug pages, `/v1` and `weir check` show it, with the names of rule files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,6 +53,9 @@ pub struct RuleDescription {
     /// How its hits are reserved; none if they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserve: Option<Box<Reserve>>,
+    /// When its keys are banned; none if they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ban: Option<BanDescription>,
     /// `false` if its hits are never charged early.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<bool>,
@@ -69,6 +74,48 @@ pub struct RuleDescription {
     /// What the domain of the rule adds; only in lists of all rules.
     #[serde(flatten)]
     pub of_domain: Option<RuleOfDomain>,
+}
+
+/// The key `ban` of a rule.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BanDescription {
+    /// The denials with which a ban begins.
+    pub after: u8,
+    /// The seconds within which they count.
+    pub within_seconds: f64,
+    /// The seconds of bans in a row: the last is that of all further ones.
+    pub for_seconds: Vec<f64>,
+    /// The seconds without a ban after which lengths start over.
+    pub forget_seconds: f64,
+    /// All of it in words.
+    pub text: String,
+}
+
+impl BanDescription {
+    fn new(ban: &Ban) -> BanDescription {
+        let seconds = |time: Micros| time as f64 / SECOND as f64;
+        BanDescription {
+            after: ban.after,
+            within_seconds: seconds(ban.within),
+            for_seconds: ban.lengths.iter().copied().map(seconds).collect(),
+            forget_seconds: seconds(ban.forget),
+            text: ban_text(ban),
+        }
+    }
+}
+
+/// `banned for 1m, 10m, then 1h after 10 denials in 10m`.
+fn ban_text(ban: &Ban) -> String {
+    let shown = |time: &Micros| exact(Duration::from_micros(*time));
+    let lengths = match &*ban.lengths {
+        [all @ .., last] if !all.is_empty() => {
+            let all: Vec<String> = all.iter().map(shown).collect();
+            format!("{}, then {}", all.join(", "), shown(last))
+        }
+        lengths => lengths.iter().map(shown).collect(),
+    };
+    let denials = if ban.after == 1 { "denial" } else { "denials" };
+    format!("banned for {lengths} after {} {denials} in {}", ban.after, shown(&ban.within))
 }
 
 /// What the domain of a rule adds to its description.
@@ -156,9 +203,11 @@ impl Domain {
 impl Rule {
     /// Returns the limits in words, or `unlimited`.
     pub fn limits_text(&self) -> String {
-        match self.limits() {
-            [] => "unlimited".to_owned(),
-            limits => limits.iter().map(Limit::to_string).collect::<Vec<_>>().join(" + "),
+        let limits: Vec<String> = self.limits().iter().map(Limit::to_string).collect();
+        match self.ban() {
+            _ if limits.is_empty() => "unlimited".to_owned(),
+            None => limits.join(" + "),
+            Some(ban) => format!("{}; {}", limits.join(" + "), ban_text(ban)),
         }
     }
 
@@ -180,6 +229,7 @@ impl Rule {
             value_to_metric: self.value_to_metric,
             metadata: self.metadata.clone(),
             reserve: self.reserve.clone(),
+            ban: self.ban().map(BanDescription::new),
             lease: (!self.lease).then_some(false),
             by: self.set.as_ref().map(|set| set.match_kind()),
             values: self.listed_values(),
@@ -229,6 +279,9 @@ fn extensions(rule: &Rule, domain: Option<&Domain>) -> String {
     }
     if let Some(reserve) = &rule.reserve {
         out += &format!(", reserve: {reserve}");
+    }
+    if let Some(ban) = rule.ban() {
+        out += &format!(", {}", ban_text(ban));
     }
     if !rule.lease {
         out += ", lease: false";

@@ -43,6 +43,7 @@ metric_families! {
     LIMIT_OVER_LIMIT: counter("limit_over_limit", &["domain", "rule", "limit"])
         = "Hits over the limit by the limit that denied them, or would have but for shadow mode (its name or \
            number), for rules with several limits";
+    BANS: counter("rule_bans", LABELS) = "Bans that began, of rules with `ban`";
     RESERVATIONS: counter("reservations", &["domain", "rule", "result"]) = "Requests to reserve hits, by result";
     SETTLEMENTS: counter("settlements", &["domain", "rule", "result"])
         = "Reservations that were settled or cancelled, hits that were charged without a reservation \
@@ -72,6 +73,7 @@ pub fn collect_metrics(rules: &RuleSet, sink: &mut dyn MetricSink) {
         }
     }
     collect_limits(rules, sink);
+    collect_bans(rules, sink);
     collect_reservations(rules, sink);
     sink.counter(FOLDED_UPDATES, rules.series.folded.get());
 }
@@ -92,6 +94,22 @@ fn collect_limits(rules: &RuleSet, sink: &mut dyn MetricSink) {
     for ((domain, path, label), count) in all.list {
         let labels = [("domain", domain), ("rule", &path), ("limit", label)];
         sink.sample(&labels, SampleValue::Counter(count));
+    }
+}
+
+fn collect_bans(set: &RuleSet, sink: &mut dyn MetricSink) {
+    let mut all = ByLabels::new();
+    for rule in set.rules() {
+        if let Some(bans) = &rule.bans
+            && all.is_new(bans)
+        {
+            let count = bans.load(Ordering::Relaxed);
+            all.add((rule.domain(), path(set, rule)), count, |sum, more| *sum += more);
+        }
+    }
+    sink.family(BANS);
+    for ((domain, path), count) in all.list {
+        sink.sample(&[("domain", domain), ("rule", &path)], SampleValue::Counter(count));
     }
 }
 

@@ -1,5 +1,6 @@
 //! Reads the tree of one document into the matcher of its domain, and reports every problem.
 
+mod ban;
 mod descriptor;
 mod limits;
 mod lint;
@@ -25,6 +26,7 @@ use crate::model::stats::{LimitStats, RuleSeries};
 use crate::model::value_set::{Group, ValueSet};
 use crate::syntax::position::Origin;
 use crate::syntax::tree::Node;
+pub(crate) use ban::default_forget;
 use descriptor::{Above, Below, Descriptor, DescriptorNode, limit_nodes};
 use limits::algorithm::OfRule;
 use reader::Reader;
@@ -48,9 +50,11 @@ impl Reader<'_> {
             group: Group::default(),
             metadata: None,
             reserve: None,
+            ban: None,
             lease: true,
         };
-        let (mut share_node, mut reserve_node, mut lease_node) = (None, None, None);
+        let (mut share_node, mut reserve_node) = (None, None);
+        let (mut ban_node, mut lease_node) = (None, None);
         let set = set_node(fields);
         let mut value_position = position;
         for &(field, child) in fields {
@@ -80,6 +84,7 @@ impl Reader<'_> {
                 }
                 "metadata" => read.metadata = self.metadata(child),
                 "reserve" => reserve_node = Some(child).filter(|node| !node.is_null()),
+                "ban" => ban_node = Some(child).filter(|node| !node.is_null()),
                 "lease" => lease_node = Some(child).filter(|node| !node.is_null()),
                 _ => {}
             }
@@ -95,8 +100,12 @@ impl Reader<'_> {
         if let Some(reserve) = reserve_node {
             read.reserve = self.reserve(reserve, node, &read.key, read.rate_limit.as_ref());
         }
+        if let Some(ban) = ban_node {
+            read.ban = self.ban(ban, read.quota_mode, read.rate_limit.as_ref());
+        }
         if let Some(lease) = lease_node {
-            read.lease = self.lease(lease, reserve_node.is_some(), read.rate_limit.as_ref());
+            let others = (reserve_node.is_some(), ban_node.is_some());
+            read.lease = self.lease(lease, others, read.rate_limit.as_ref());
         }
         let text = read.text();
         let is_alone = set.is_none() && !text.contains('*');
@@ -243,12 +252,20 @@ impl Reader<'_> {
                 reserve_stats: read.reserve.is_some().then(|| {
                     previous.and_then(|rule| rule.reserve_stats.clone()).unwrap_or_default()
                 }),
+                bans: read
+                    .ban
+                    .is_some()
+                    .then(|| previous.and_then(|rule| rule.bans.clone()).unwrap_or_default()),
                 limit_name: rate_limit.name.into(),
                 plan: (!rate_limit.limits.is_empty()).then(|| {
                     let plan = Plan::new(rate_limit.limits);
                     let plan = plan.with_near_limit_ratio(self.options.near_limit_ratio);
                     let leases = read.lease && read.reserve.is_none() && !self.together;
-                    Arc::new(if leases { plan } else { plan.without_leases() })
+                    let plan = if leases { plan } else { plan.without_leases() };
+                    Arc::new(match read.ban {
+                        Some(ban) => plan.with_ban(ban),
+                        None => plan,
+                    })
                 }),
                 replaces: rate_limit.replaces.into_iter().map(|item| item.name).collect(),
                 shadow_mode: read.shadow_mode,

@@ -15,9 +15,10 @@ use crate::model::keys::limits::{ParameterValue, charges_denied_by_default, para
 use crate::model::reserve::{Reserve, default_at_most};
 use crate::model::rule::Rule;
 use crate::model::value_set::{Group, SetKind, ValueSet};
+use crate::read::default_forget;
 use crate::rule_set::{Domain, RuleSet};
 use crate::source::YAML_HEADER;
-use weir_limit::{AlgorithmKind, Limit, Micros, SECOND};
+use weir_limit::{AlgorithmKind, Ban, Limit, Micros, SECOND};
 
 impl RuleSet {
     /// Returns the rules as YAML, one document for each domain, after [`YAML_HEADER`].
@@ -157,6 +158,9 @@ fn write_limits(rule: &Rule, indent: &str, together: bool, out: &mut String) {
     if let Some(reserve) = &rule.reserve {
         write_reserve(reserve, limits, indent, out);
     }
+    if let Some(ban) = rule.ban() {
+        write_ban(ban, indent, out);
+    }
 }
 
 /// Distributes what a rule replaces to its limits, in order: none may replace its own name.
@@ -190,6 +194,22 @@ fn write_reserve(reserve: &Reserve, limits: &[Limit], indent: &str, out: &mut St
         map.add("timeout", duration(Micros::from(*timeout) * SECOND));
     }
     let _ = writeln!(out, "{indent}reserve: {map}");
+}
+
+fn write_ban(ban: &Ban, indent: &str, out: &mut String) {
+    let Ban { after, within, lengths, forget } = ban;
+    let mut map = FlowMap::default();
+    map.add("after", after);
+    map.add("within", duration(*within));
+    let shown: Vec<String> = lengths.iter().map(|length| duration(*length)).collect();
+    map.add(
+        "for",
+        if let [one] = &*shown { one.clone() } else { format!("[{}]", shown.join(", ")) },
+    );
+    if *forget != default_forget(lengths) {
+        map.add("forget", duration(*forget));
+    }
+    let _ = writeln!(out, "{indent}ban: {map}");
 }
 
 /// `is_alone`: the limit is in a `rate_limit` without `charge: together`. `reserves`: its rule reserves hits.

@@ -108,7 +108,7 @@ impl<'a> Charge<'a> {
         let known = match answer {
             Ok(decision) if decision.source == Source::Store => {
                 let watched = decision.would_deny >> at & 1 > 0;
-                Some(decision.allowed && !watched || charges_denied())
+                Some(decision.allowed && !watched || charges_denied() && !decision.banned)
             }
             Err(failed) if failed.is_refusal() => Some(false),
             _ => None,

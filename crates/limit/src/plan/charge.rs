@@ -9,6 +9,7 @@ use super::{Plan, State};
 use crate::algorithm::{Hits, Packed, Verdict};
 use crate::algorithms::LimitState;
 use crate::algorithms::concurrency::hash_hold_id;
+use crate::ban::{Ban, BanState};
 use crate::decision::{ChargeOutcome, Decision, Fill, NearLimit};
 use crate::hit_log::HitLog;
 use crate::limit::Limit;
@@ -43,8 +44,75 @@ impl Plan {
         hold: u64,
     ) -> ChargeOutcome {
         self.advance(state, now);
+        if let Some(ban) = &self.ban {
+            return self.charge_banning(ban, state, now, op, hold);
+        }
         let (states, log) = (&mut *state.limits, &mut state.log);
         Advanced { plan: self, states, log, now }.charge(op, hold)
+    }
+
+    /// Charges an advanced state of a plan with bans: counts a strike, or is denied by a ban.
+    #[cold]
+    fn charge_banning(
+        &self,
+        ban: &Ban,
+        state: &mut State,
+        now: Micros,
+        op: Op,
+        hold: u64,
+    ) -> ChargeOutcome {
+        let mut of_key = state.ban.as_deref().copied().unwrap_or_default();
+        of_key.advance(ban, now);
+        let (states, log) = (&mut *state.limits, &mut state.log);
+        let mut advanced = Advanced { plan: self, states, log, now };
+        let is_banned = of_key.is_banned(now);
+        let op = match op {
+            // Never denied: nothing is granted.
+            Op::UpTo(up_to) if is_banned && up_to.least == 0 => Op::UpTo(UpTo { most: 0, ..up_to }),
+            op => op,
+        };
+        let asks = op.asks();
+        let mut outcome = if is_banned && asks.is_some() {
+            let mut outcome = advanced.charge(Op::Add { hits: 0, limits: 0 }, 0);
+            let limits = self.limits.iter();
+            let first = limits.clone().position(|limit| !limit.shadow_mode).unwrap_or(0);
+            outcome.decision.limit = first as u8;
+            outcome.decision.used_before = advanced.used().get(first).copied().unwrap_or(0);
+            outcome
+        } else {
+            let hits = Hits { count: op.hits(), hold };
+            let is_strike = self.counts_strikes() && asks > Some(0) && advanced.strikes(hits);
+            let outcome = advanced.charge(op, hold);
+            if is_strike {
+                of_key.strike(ban, now);
+            }
+            outcome
+        };
+        if asks.is_some() && of_key.is_banned(now) {
+            let ends_in = of_key.until - now;
+            outcome.decision = Decision {
+                allowed: false,
+                banned: true,
+                ban_begins: !is_banned,
+                remaining: 0,
+                reset_after: ends_in,
+                retry_after: Some(ends_in),
+                ..outcome.decision
+            };
+        }
+        let fill = match (of_key.is_banned(now), of_key.expires(ban) > now) {
+            (true, _) => Fill::Full,
+            (false, true) => Fill::High,
+            (false, false) => Fill::Low,
+        };
+        outcome.fill = outcome.fill.max(fill);
+        outcome.expires = outcome.expires.max(of_key.expires(ban));
+        match &mut state.ban {
+            Some(kept) => **kept = of_key,
+            None if of_key != BanState::default() => state.ban = Some(Box::new(of_key)),
+            None => {}
+        }
+        outcome
     }
 
     // The rare callers must not turn it into a call where `charge_hashed` has it inlined.
@@ -138,6 +206,15 @@ impl Advanced<'_> {
         }
         let used = self.used();
         self.conclude(&[Verdict::ALLOWED; 16], &used)
+    }
+
+    /// Returns whether limits that enforce deny hits, and not only those of hits in flight.
+    fn strikes(&self, hits: Hits) -> bool {
+        self.plan.limits.iter().zip(&*self.states).any(|(limit, state)| {
+            !limit.shadow_mode
+                && !limit.algorithm.counts_in_flight()
+                && !limit.verdict(state, self.log, self.now, hits).allowed
+        })
     }
 
     /// Takes hits. What a limit with `charge_denied` denies is charged to it, unless `CHARGES_DENIED` is false.

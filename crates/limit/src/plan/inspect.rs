@@ -7,6 +7,7 @@ use super::reservation::Reservation;
 use super::{Plan, State};
 use crate::algorithm::{Hits, HoldLevels, Levels, Packed, SpanCount};
 use crate::algorithms::LimitState;
+use crate::ban::BanReading;
 use crate::hit_log::HitLog;
 use crate::time::Micros;
 
@@ -19,6 +20,8 @@ pub struct KeyState {
     pub limits: Vec<LimitReading>,
     /// The hits in flight; none if the plan has no concurrency limit.
     pub holds: Option<HoldLevels>,
+    /// The strikes and the ban; none if the plan has no bans.
+    pub ban: Option<BanReading>,
     /// The hits in the log that some limit still counts; none if the plan has no sliding_log limit.
     pub log_len: Option<u64>,
     /// One for each span that was asked for, in order.
@@ -92,7 +95,9 @@ impl Plan {
             true => state.limits.to_vec(),
             false => self.limits.iter().map(|limit| limit.algorithm.new_state()).collect(),
         };
-        self.inspect_states(states, &state.log, now, spans)
+        let of_key = state.ban.as_deref().copied().unwrap_or_default();
+        let ban = self.ban().map(|ban| BanReading::new(ban, of_key, now));
+        KeyState { ban, ..self.inspect_states(states, &state.log, now, spans) }
     }
 
     /// Reads a packed state as [`inspect`](Self::inspect) does, for a plan that [`packs`](Self::packs).
@@ -132,6 +137,7 @@ impl Plan {
             counts: spans.iter().map(|&span| self.count(&states, &log, now, span)).collect(),
             reservation: None,
             leased: None,
+            ban: None,
         }
     }
 

@@ -55,7 +55,7 @@ pub(crate) fn counter_number(number: i64) -> Option<u64> {
 pub(crate) fn lone_window(plan: &Plan) -> Option<(&Limit, &FixedWindow)> {
     let [limit] = plan.limits() else { return None };
     let Algorithm::FixedWindow(window) = &limit.algorithm else { return None };
-    window.calendar.is_none().then_some((limit, window))
+    (window.calendar.is_none() && plan.ban().is_none()).then_some((limit, window))
 }
 
 /// Returns the state of a counter at `now`; `None` if it is not a counter.

@@ -16,9 +16,9 @@ local key_at = 0
 -- Each of the following operations returns an error, whether all hits were admitted, whether the state changed, and
 -- whether it may need a later expiry.
 
--- Takes hits a number of times.
+-- Takes hits a number of times. Returns also whether an enforcing limit denied some, and not only one of hits in flight.
 local function take(rule, v, hits, times, id)
-  local fits, all, log = {}, times, rule.log
+  local fits, all, log, denied = {}, times, rule.log, false
   for i = 1, #rule do
     local limit = rule[i]
     local room, fit = limit.room(limit, v, t, id), 0
@@ -30,7 +30,10 @@ local function take(rule, v, hits, times, id)
       fit = floor(room / hits)
     end
     fits[i] = fit
-    if fit < all and not limit.shadow then all = fit end
+    if fit < times and not limit.shadow then
+      if fit < all then all = fit end
+      denied = denied or not limit.algorithm.alone
+    end
   end
   if log then
     local taken = all * hits < log.stamps and all * hits or log.stamps
@@ -62,7 +65,30 @@ local function take(rule, v, hits, times, id)
     if err then return err end
     changed, grows = true, true
   end
-  return nil, all == times, changed, grows
+  return nil, all == times, changed, grows, denied
+end
+
+-- Whether the key of an entry is banned. The reply about a log describes the state before the call.
+local function banned(rule, v)
+  local ban = rule.ban
+  if not ban or not ban.algorithm.lasts(ban, v, t) then return false end
+  for i = 1, #rule do
+    if rule[i].log then rule[i].room(rule[i], v, t) end
+  end
+  return true
+end
+
+-- Takes hits a number of times of a rule with a ban, which may begin within them.
+local function take_each(rule, v, hits, times, id)
+  local changed, grows, err, admitted, changes, grow, denied = false, false
+  for _ = 1, times do
+    if banned(rule, v) then return nil, false, changed, grows end
+    err, admitted, changes, grow, denied = take(rule, v, hits, 1, id)
+    if err then return err end
+    local strikes = denied and hits > 0 and rule.ban.algorithm.strike(rule.ban, v, t)
+    changed, grows = changed or changes or strikes, grows or grow or strikes
+  end
+  return nil, admitted, changed, grows
 end
 
 -- Returns the hits that an UPTO takes. Where a limit denies `least`, that.
@@ -186,14 +212,16 @@ local function run(rule, key, state, v, err)
   if rule.holds then id, at = read('c8', args, at) end
   if op == TAKE then
     if err or hits == 0 and not together and not rule.log then return err, true end
+    if rule.ban then return take_each(rule, v, hits, times, id) end
     return take(rule, v, hits, times, id)
   elseif op == UPTO then
     local more, share
     more, share, at = read('<I4I4', args, at)
     if err then return err, true end
-    hits = granted(rule, v, hits, more, share, id)
+    if not banned(rule, v) then hits = granted(rule, v, hits, more, share, id) end
     err = rule.log and rule.log.broken and INVALID
     if err or hits == 0 then return err, true end
+    if rule.ban then return take_each(rule, v, hits, times, id) end
     return take(rule, v, hits, times, id)
   elseif op == ADD then
     local limits

@@ -36,6 +36,8 @@ algorithms[NUMBER] = {
       if err then return err end
     end
     if adds_up or not live and otherwise == OR_RESERVE then
+      local ban = rule.ban
+      if ban and ban.algorithm.lasts(ban, v, t) then return nil, was, false, false, false end
       local reserved, charging, bit_of, newest = least + more, 0, 1, 0
       for i = 1, #rule do
         local limit = rule[i]
@@ -45,7 +47,10 @@ algorithms[NUMBER] = {
         limit.fits = room
       end
       -- What is denied is never charged.
-      if reserved < least then return nil, was, false, false, false end
+      if reserved < least then
+        local strikes = ban and ban.algorithm.strike(ban, v, t)
+        return nil, was, false, strikes, strikes
+      end
       -- The bits of the limits that charge: limits in shadow mode only if they would admit all of it.
       for i = 1, #rule do
         local limit = rule[i]

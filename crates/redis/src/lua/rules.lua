@@ -13,7 +13,7 @@ local COUNTS_DENIED, SHADOW, STRICT, NEVER = 1, 2, 4, 8
 local rules = {}
 for i = 1, count do
   -- Fields that are declared at once cost less than those that a table grows by.
-  local rule = { format = '', width = 1, size = 0, rings = nil, log = nil, holds = nil, lone = nil }
+  local rule = { format = '', width = 1, size = 0, rings = nil, log = nil, holds = nil, lone = nil, ban = nil }
   local format, width, rings, log = '<B', 1, nil, nil
   count, at = read('B', args, at)
   for j = 1, count do
@@ -37,7 +37,11 @@ for i = 1, count do
       read(algorithm.numbers, args, at),
     }
     at = limit[#limit]
-    rule[j] = limit
+    if keeps == 'ban' then
+      rule.ban, at = limit, algorithm.read(limit, args, at)
+    else
+      rule[j] = limit
+    end
     format, width = format .. algorithm.format, width + algorithm.width
     if algorithm.alone then rule.alone = true end
     if keeps == 'log' then
@@ -115,6 +119,7 @@ local function open(rule, key, holds_key)
     err = limit.settle(limit, v, t)
     if err then return err end
   end
+  if rule.ban then rule.ban.settle(rule.ban, v, t) end
   return nil, state, v
 end
 
@@ -136,10 +141,10 @@ local function close(rule, key, state, v, grows)
       local e = limit.algorithm.ends(limit, v, t)
       if e > ends then ends = e end
     end
-    if log then
-      local e = sliding_log.ends(log, v)
-      if e > ends then ends = e end
-    end
+    local of_rule = log and sliding_log.ends(log, v) or 0
+    if of_rule > ends then ends = of_rule end
+    of_rule = rule.ban and rule.ban.algorithm.ends(rule.ban, v) or 0
+    if of_rule > ends then ends = of_rule end
     -- A number of no window: a plain INCRBY must not count in one that expires now.
     if lone and ends <= t then text = 0 end
     ends = ends > t and ceil((ends - t) / 1000) + slack or 1

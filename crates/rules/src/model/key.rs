@@ -12,6 +12,7 @@ named_enum! {
         Descriptor = "a descriptor, beside `key`",
         Group = "`group`",
         Reserve = "`reserve`",
+        Ban = "`ban`",
         Limit = "`rate_limit`",
         ListedLimit = "an item of `rate_limits`",
         Replacement = "an item of `replaces`",

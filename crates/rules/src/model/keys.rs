@@ -4,8 +4,8 @@ pub(crate) mod limits;
 #[cfg(test)]
 mod tests;
 
-use super::key::Section::{self, Descriptor, Group, ListedLimit, Reserve, Root};
-use super::key::ValueType::{Flag, Other, Text};
+use super::key::Section::{self, Ban, Descriptor, Group, ListedLimit, Reserve, Root};
+use super::key::ValueType::{Duration, Flag, Number, Other, Text};
 use super::key::{Key, key, of_reference};
 use weir_common::suggest::nearest;
 
@@ -30,6 +30,11 @@ const KEYS: &[Key] = &[
     key("at_least", &[Reserve], Other),
     key("at_most", &[Reserve], Other),
     key("timeout", &[Reserve], Other),
+    key("ban", &[Descriptor], Other),
+    key("after", &[Ban], Number(1, 255)),
+    key("within", &[Ban], Duration),
+    key("for", &[Ban], Other),
+    key("forget", &[Ban], Duration),
     key("lease", &[Descriptor], Flag),
     of_reference("rate_limit", &[Descriptor], Other),
     key("rate_limits", &[Descriptor], Other),

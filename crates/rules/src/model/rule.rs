@@ -1,14 +1,14 @@
 //! A compiled rule.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::reserve::{Reserve, ReserveStep};
 use super::stats::{LimitStats, ReserveStats, RuleSeries, RuleStats};
 use super::value_set::{Group, ValueSet};
 use crate::syntax::position::Origin;
 use weir_common::entry::Entry;
-use weir_limit::{Limit, Plan};
+use weir_limit::{Ban, Limit, Plan};
 
 /// The metadata of a rule, which dynamic metadata repeats.
 pub type Metadata = serde_json::Map<String, serde_json::Value>;
@@ -39,6 +39,8 @@ pub struct Rule {
     pub reserve: Option<Box<Reserve>>,
     /// Whether hits of the rule may be charged early, if its limits [can be leased](Plan::can_lease).
     pub lease: bool,
+    /// The bans that began; none without `ban`.
+    pub bans: Option<Arc<AtomicU64>>,
     /// The counts of the rule's reservations; none without `reserve`.
     pub reserve_stats: Option<Arc<ReserveStats>>,
     /// The network or the list of its last entry.
@@ -59,6 +61,11 @@ impl Rule {
     /// The limits; none for an unlimited rule.
     pub fn limits(&self) -> &[Limit] {
         self.plan.as_ref().map_or(&[], |plan| plan.limits())
+    }
+
+    /// When its keys are banned; none if they are not.
+    pub fn ban(&self) -> Option<&Ban> {
+        self.plan.as_ref()?.ban()
     }
 
     /// The name of the domain.

@@ -6,12 +6,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::limits::LimitFields;
-use super::rule_memory::RESERVE_BYTES;
+use super::rule_memory::{BAN_BYTES, RESERVE_BYTES};
 use crate::model::reserve::Reserve;
 use crate::model::rule::Metadata;
 use crate::model::value_set::{Group, SetKind};
 use crate::syntax::position::Position;
 use crate::syntax::tree::Node;
+use weir_limit::Ban;
 
 /// A key of a map, and its value.
 pub(super) type Field<'n> = (&'static str, &'n Node<'n>);
@@ -31,6 +32,7 @@ pub(super) struct Descriptor {
     pub group: Group,
     pub metadata: Option<Metadata>,
     pub reserve: Option<Box<Reserve>>,
+    pub ban: Option<Ban>,
     pub lease: bool,
 }
 
@@ -43,13 +45,18 @@ impl Descriptor {
         }
     }
 
-    /// The size of its limits and of what it reserves of them; none without limits.
+    /// The size of its limits, of what it reserves of them and of its bans; none without limits.
     pub fn limit_bytes(&self) -> Option<usize> {
         let reserve = self
             .reserve
             .as_ref()
             .map_or(0, |reserve| RESERVE_BYTES + reserve.keys().map(str::len).sum::<usize>());
-        Some(self.rate_limit.as_ref()?.bytes() + reserve)
+        let ban = self.ban.as_ref().map_or(0, |ban| {
+            BAN_BYTES
+                + self.rate_limit.as_ref().map_or(0, LimitFields::bytes)
+                + 8 * ban.lengths.len()
+        });
+        Some(self.rate_limit.as_ref()?.bytes() + reserve + ban)
     }
 }
 

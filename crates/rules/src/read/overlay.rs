@@ -333,6 +333,7 @@ impl Reader<'_> {
             "metadata" => _ = self.metadata(node),
             "group" if !node.is_null() => _ = self.group(node),
             "reserve" if !node.is_null() => _ = self.reserve_fields(node),
+            "ban" if !node.is_null() => _ = self.ban_fields(node),
             _ => self.check_value(node, key),
         }
     }
@@ -393,6 +394,9 @@ fn place_of_misplaced(key: &Key) -> Option<&'static str> {
         [Section::Group] => "it is a key of `group`: write `group: { v4: 24, v6: 64 }`",
         [Section::Reserve] => {
             "it is a key of `reserve`: write the whole `reserve: { id: …, settle: … }`"
+        }
+        [Section::Ban] => {
+            "it is a key of `ban`: write the whole `ban: { after: …, within: …, for: … }`"
         }
         [Section::Root] => "it is a key of the domain: write it in `set_domain`",
         _ => return None,

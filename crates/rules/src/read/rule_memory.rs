@@ -24,6 +24,8 @@ const ENTRY_BYTES: usize = 32;
 pub(super) const LIMIT_BYTES: usize = 128;
 /// How a rule reserves hits, without its keys.
 pub(super) const RESERVE_BYTES: usize = 80;
+/// The bans of a rule, with its second plan, without the limits and lengths.
+pub(super) const BAN_BYTES: usize = 320;
 pub(super) const REPLACED_BYTES: usize = 48;
 
 /// A map of metadata, with the room that the standard library allocates for the first entries.

@@ -18,7 +18,7 @@ use message::{Config, Descriptor, Items, MetadataField, Named, Value, ValueKind}
 use prost::Message;
 
 use crate::model::key::Key;
-use crate::model::proto as pb;
+use crate::model::proto::{self as pb, FieldValue};
 use crate::syntax::document::Document;
 use crate::syntax::problem::Problem;
 use crate::syntax::tree::{Node, Style};
@@ -135,6 +135,19 @@ fn descriptor(
     if let Some(reserve) = message.reserve {
         let key = builder.key("reserve")?;
         map.push((key, self::reserve(builder, reserve)?));
+    }
+    if let Some(ban) = message.ban {
+        let key = builder.key("ban")?;
+        let (position, mut map_of_ban) = (builder.position(), Map::default());
+        builder.add(&mut map_of_ban, "after", Some(ban.after).filter(|after| *after != 0))?;
+        builder.add(&mut map_of_ban, "within", ban.within)?;
+        let scalar = |builder: &mut Builder, time| {
+            let (text, style) = FieldValue::from(Some(time)).0.unwrap_or_default();
+            Ok(builder.scalar(text, style))
+        };
+        builder.add_list(&mut map_of_ban, "for", ban.r#for, scalar)?;
+        builder.add(&mut map_of_ban, "forget", ban.forget)?;
+        map.push((key, Node::map(position, map_of_ban)));
     }
     builder.add(&mut map, "lease", message.lease)?;
     builder.add(&mut map, "shadow_mode", message.shadow_mode)?;

@@ -31,6 +31,8 @@ struct KnownDenial {
     used_before: u64,
     reset_after: Micros,
     retry_after: Option<Micros>,
+    /// Whether it denies any hits, and looks.
+    banned: bool,
     /// When the answer came, from which the waits are counted: never shorter than the store would say.
     answered: Micros,
     /// The instant before which the denial holds.
@@ -55,7 +57,7 @@ impl KnownDenials {
         let covers_more = charge.plan.denial_covers_more_hits();
         let set = self.sets.get(self.place(key))?;
         let denial = set.denials.iter().flatten().find(|denial| {
-            let alike = denial.hits == hits || covers_more && denial.hits < hits;
+            let alike = denial.banned || denial.hits == hits || covers_more && denial.hits < hits;
             denial.key == *key && alike && now < denial.until && denial.is_by(charge.plan)
         })?;
         // Zero if this charge was sent before the denial was answered.
@@ -70,6 +72,7 @@ impl KnownDenials {
             reset_after: denial.reset_after.saturating_sub(passed),
             retry_after: retry_after.map(|wait| wait.saturating_sub(passed)),
             source: Source::DeniedLocally,
+            banned: denial.banned,
             ..Decision::default()
         })
     }
@@ -87,16 +90,23 @@ impl KnownDenials {
             return;
         }
         let covers_more = charge.plan.denial_covers_more_hits();
-        let same = |old: &KnownDenial| old.key == *key && (covers_more || old.hits == hits);
+        let covers_all = covers_more || decision.banned;
+        let same = |old: &KnownDenial| old.key == *key && (covers_all || old.hits == hits);
         let slot = match set.slot_of(same) {
             // A denial of fewer hits covers more charges.
-            Some(Some(old)) if old.hits < hits && old.is_by(charge.plan) && sent < old.until => {
+            Some(Some(old))
+                if !decision.banned
+                    && old.hits < hits
+                    && old.is_by(charge.plan)
+                    && sent < old.until =>
+            {
                 return;
             }
             Some(same) => same,
             None => set.slot_to_fill(),
         };
-        let Decision { limit, would_deny, used_before, reset_after, retry_after, .. } = *decision;
+        let Decision { limit, would_deny, used_before, reset_after, retry_after, banned, .. } =
+            *decision;
         *slot = Some(KnownDenial {
             key: *key,
             plan: charge.plan.clone(),
@@ -106,6 +116,7 @@ impl KnownDenials {
             used_before,
             reset_after,
             retry_after,
+            banned,
             answered,
             until,
         });

@@ -210,7 +210,10 @@ impl LocalTable {
         }
         let lesson = match answer {
             _ if charge.op.returns_hits() => Lesson::Refunded,
-            Ok(decision) if !decision.allowed && charge.op.asks().is_some_and(|hits| hits > 0) => {
+            Ok(decision)
+                if !decision.allowed
+                    && (charge.op.asks().is_some_and(|hits| hits > 0) || decision.banned) =>
+            {
                 let holds = charge.plan.denial_lasts(decision).min(self.deny_for);
                 // In a batch that is charged as a whole, it may be due to hits of the same batch that were not charged
                 // or were refunded.
@@ -228,7 +231,8 @@ impl LocalTable {
                 Lesson::Charged
             }
         };
-        charge.plan.repeats_denials().then_some(lesson)
+        let is_ban = matches!(lesson, Lesson::Denied { decision, .. } if decision.banned);
+        (is_ban || charge.plan.repeats_denials()).then_some(lesson)
     }
 
     pub fn forget_denials(&self) {

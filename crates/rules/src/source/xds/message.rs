@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use crate::model::proto::{RateLimitGroup, RateLimitPolicy, RateLimitReserve};
+use crate::model::proto::{RateLimitBan, RateLimitGroup, RateLimitPolicy, RateLimitReserve};
 
 /// The name of a `RateLimitConfig`.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -63,6 +63,8 @@ pub(crate) struct Descriptor {
     pub lease: Option<bool>,
     #[prost(string, repeated, tag = "1012")]
     pub values: Vec<String>,
+    #[prost(message, optional, tag = "1013")]
+    pub ban: Option<RateLimitBan>,
 }
 
 /// A `google.protobuf.Struct` with its fields, or a `google.protobuf.ListValue` with its values.

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use weir_limit::{
-    Algorithm, BucketedWindow, Calendar, Concurrency, FixedWindow, Gcra, Limit, Plan, SECOND,
+    Algorithm, Ban, BucketedWindow, Calendar, Concurrency, FixedWindow, Gcra, Limit, Plan, SECOND,
     SlidingLog, SlidingWindow, TokenBucket, Unit,
 };
 
 /// A year in seconds.
 const YEAR: u64 = 365 * 86_400;
 
-pub(super) const PLANS: usize = 46;
+pub(super) const PLANS: usize = 56;
 
 fn limit(n: u32, algorithm: Algorithm) -> Limit {
     Limit {
@@ -121,7 +121,32 @@ pub(super) fn plans() -> [Arc<Plan>; PLANS] {
         continuing(1, YEAR, 142),
     ]
     .map(|limit| Plan::with_shape(limit, "cell"));
-    let mut plans = each_alone.into_iter().chain(shared).map(Arc::new);
+    let ban = |after, within, lengths: &[u64], forget| Ban {
+        after,
+        within: within * s,
+        lengths: lengths.iter().map(|length| length * s).collect(),
+        forget: forget * s,
+    };
+    let banning =
+        |limits, ban| Plan::new(per_second(limits)).with_near_limit_ratio(Some(0.5)).with_ban(ban);
+    let minute = banning(vec![denied(fixed(2, 60))], ban(2, 30, &[20], 0));
+    let several = || vec![fixed(2, 1), log(4, 60), shadow(fixed(1, 60)), bucketed(6, 60, 6)];
+    let login = banning(several(), ban(2, 60, &[1, 10, 90], 100));
+    let banning = [
+        // As a control changes them.
+        Plan::new(per_second(vec![denied(fixed(1, 60))])).with_bans_of(&minute),
+        Plan::new(per_second(several())).with_bans_of(&login),
+        minute,
+        login,
+        // Of the shape of those, with other numbers.
+        banning(vec![denied(fixed(3, 60))], ban(1, 7, &[5, 40], 3)),
+        banning(several(), ban(1, YEAR, &[60], 0)),
+        banning(vec![gcra(3, 60, 3, 0)], ban(3, 9, &[2, 4, 8, 16], 60)),
+        banning(vec![denied(token(3, 1, 7, true))], ban(1, 1, &[1], 0)),
+        banning(vec![concurrency(2, None), sliding(2, 10)], ban(1, 60, &[7], 0)),
+        banning(vec![held(), fixed(2, 60)], ban(2, 100 * YEAR, &[100 * YEAR], 0)),
+    ];
+    let mut plans = each_alone.into_iter().chain(shared).chain(banning).map(Arc::new);
     std::array::from_fn(|_| plans.next().unwrap())
 }
 

@@ -62,11 +62,18 @@ pub(crate) struct LookUp<'t> {
     pub due: Vec<Arc<LeaseCharge>>,
 }
 
+/// Returns whether a denial of the key may answer a charge: what takes hits, and a ban also looks.
+fn repeats_denials(charge: &Charge<'_>) -> bool {
+    match charge.plan.ban() {
+        None => charge.op.takes().is_some_and(|hits| hits > 0) && charge.plan.repeats_denials(),
+        Some(_) => charge.op.asks().is_some(),
+    }
+}
+
 impl LookUp<'_> {
     /// Decides a charge by a denial or by the lease of its key; none if the store is to decide.
     pub fn decide(&mut self, charge: &Charge<'_>) -> Option<Decision> {
-        let takes = || charge.op.takes().is_some_and(|hits| hits > 0);
-        let repeats = self.repeats && takes() && charge.plan.repeats_denials();
+        let repeats = self.repeats && repeats_denials(charge);
         let may_lease = self.table.may_lease(charge);
         if !repeats && !may_lease {
             return None;
