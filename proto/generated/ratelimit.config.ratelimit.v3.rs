@@ -55,6 +55,8 @@ pub struct RateLimitDescriptor {
     /// Values, wildcards and networks.
     #[prost(string, repeated, tag = "1012")]
     pub values: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(message, optional, tag = "1013")]
+    pub ban: ::core::option::Option<RateLimitBan>,
 }
 /// The lengths of the prefixes by which addresses are counted; absent: 32 and 128.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -63,6 +65,19 @@ pub struct RateLimitGroup {
     pub v4: ::core::option::Option<u32>,
     #[prost(message, optional, tag = "2")]
     pub v6: ::core::option::Option<u32>,
+}
+/// When keys are banned, and for how long. What is absent has the default of the rule file.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RateLimitBan {
+    #[prost(uint32, tag = "1")]
+    pub after: u32,
+    #[prost(message, optional, tag = "2")]
+    pub within: ::core::option::Option<::prost_types::Duration>,
+    /// The lengths of bans in a row: the last is that of all further ones.
+    #[prost(message, repeated, tag = "3")]
+    pub r#for: ::prost::alloc::vec::Vec<::prost_types::Duration>,
+    #[prost(message, optional, tag = "4")]
+    pub forget: ::core::option::Option<::prost_types::Duration>,
 }
 /// How requests reserve hits before they are known, and settle them after. What is absent has the default of
 /// the rule file.

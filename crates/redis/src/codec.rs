@@ -60,8 +60,8 @@ use self::numbers::LAYOUT;
 use self::sliding_log::LogHead;
 use weir_limit::hit_log::HitLog;
 use weir_limit::{
-    Algorithm, BanState, BucketedWindow, Concurrency, FixedWindow, Gcra, Limit, LimitState, Micros,
-    Plan, ReduceBucket, SlidingLog, SlidingWindow, State, TokenBucket, each,
+    Algorithm, BanState, BucketedWindow, Concurrency, FixedWindow, Gcra, Limit, Micros, Plan,
+    ReduceBucket, SlidingLog, SlidingWindow, State, TokenBucket, each,
 };
 
 const MODULES: [&[LuaModule]; Algorithm::COUNT] = [

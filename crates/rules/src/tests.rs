@@ -1,5 +1,6 @@
 //! Tests from the text of a file to the result of a look-up.
 
+mod bans;
 mod bounds;
 mod compare;
 mod dialect;

@@ -43,6 +43,7 @@
     reason = "a suite fails by panics"
 )]
 
+pub mod bans;
 mod charges;
 pub mod fakes;
 pub mod holds;
@@ -88,6 +89,7 @@ pub async fn conforms(store: &impl Store, clock: &ManualClock) {
     operations::conforms(store, clock).await;
     replicas::conforms(store, clock).await;
     reservations::conforms(store, clock).await;
+    bans::conforms(store, clock).await;
 }
 
 /// Admits n in a window, no more, and n again in the next.

@@ -139,6 +139,8 @@ impl Store for Released {
 #[test]
 fn if_the_outcome_is_unknown_only_holds_with_an_id_are_released() {
     let decision = Decision {
+        banned: false,
+        ban_begins: false,
         allowed: true,
         limit: 0,
         would_deny: 0,

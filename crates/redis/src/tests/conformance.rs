@@ -33,6 +33,7 @@ pub(super) fn conforms(topology: Topology) {
         conformance::reservations::conforms(&store, &clock).await;
         conformance::reservations::keeps_many_open(&store, &clock).await;
         conformance::states::conforms(&store, &clock).await;
+        conformance::bans::conforms(&store, &clock).await;
     });
 }
 
@@ -112,6 +113,15 @@ fn reservations_conform_at_length() {
             .await;
             conformance::reservations::conforms_at_length(&store, &clock).await;
         });
+    }
+}
+
+#[test]
+#[ignore = "takes two minutes: scripts/test --all runs it"]
+fn bans_agree_with_the_model_at_length() {
+    let (server, cluster) = (Server::start(), Cluster::start(3, 0));
+    for topology in [single(&server), Topology::Cluster(endpoints(&cluster.addresses()))] {
+        agrees(topology, 1_000, model::schedules_of_bans().boxed());
     }
 }
 

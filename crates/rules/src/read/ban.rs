@@ -4,7 +4,7 @@ use super::limits::LimitFields;
 use super::reader::Reader;
 use crate::model::key::Section;
 use crate::syntax::tree::{Content, Node};
-use weir_limit::{Ban, Limit, MAX_PERIOD_SECONDS, Micros, SECOND};
+use weir_limit::{AlgorithmKind, Ban, Limit, MAX_PERIOD_SECONDS, Micros, SECOND};
 
 /// How many times the last length a ban is remembered where the rule does not say.
 pub(crate) const DEFAULT_FORGET_FACTOR: u64 = 10;
@@ -77,7 +77,7 @@ impl Reader<'_> {
         let limits = &fields.limits;
         // Invalid limits are reported.
         let are_valid = limits.len() == fields.places.len();
-        let strikes = |limit: &Limit| !limit.algorithm.counts_in_flight();
+        let strikes = |limit: &Limit| limit.algorithm.kind() != AlgorithmKind::Concurrency;
         let causes = [
             (
                 self.together,

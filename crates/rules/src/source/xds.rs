@@ -142,7 +142,7 @@ fn descriptor(
         builder.add(&mut map_of_ban, "after", Some(ban.after).filter(|after| *after != 0))?;
         builder.add(&mut map_of_ban, "within", ban.within)?;
         let scalar = |builder: &mut Builder, time| {
-            let (text, style) = FieldValue::from(Some(time)).0.unwrap_or_default();
+            let (text, style) = FieldValue::from(Some(time)).0.unwrap_or(("".into(), Style::Text));
             Ok(builder.scalar(text, style))
         };
         builder.add_list(&mut map_of_ban, "for", ban.r#for, scalar)?;

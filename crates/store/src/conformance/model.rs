@@ -40,6 +40,16 @@ struct ModelCharge {
 ///
 /// `together`: whether some batches are charged together.
 pub fn schedules(together: bool) -> impl Strategy<Value = Vec<Step>> {
+    schedules_over((0..PLANS).collect(), together)
+}
+
+/// Schedules like [`schedules`] with the plans that ban, over and over.
+pub fn schedules_of_bans() -> impl Strategy<Value = Vec<Step>> {
+    let plans = plans();
+    schedules_over((0..PLANS).filter(|&plan| plans[plan].ban().is_some()).collect(), false)
+}
+
+fn schedules_over(plans: Vec<usize>, together: bool) -> impl Strategy<Value = Vec<Step>> {
     let pass = prop_oneof![
         4 => Just(0),
         4 => 0..SECOND,
@@ -47,7 +57,7 @@ pub fn schedules(together: bool) -> impl Strategy<Value = Vec<Step>> {
         2 => 0..90 * SECOND,
         1 => 0..3_700 * SECOND,
     ];
-    schedules_of(pass.boxed(), (0..PLANS).collect(), together)
+    schedules_of(pass.boxed(), plans, together)
 }
 
 /// Schedules like [`schedules`] over all representable times, 142 years, with the plans for which

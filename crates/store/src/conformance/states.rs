@@ -19,6 +19,7 @@ pub async fn conforms(store: &impl States, clock: &ManualClock) {
     a_reset_key_starts_over_and_no_other(store).await;
     counts_over_spans(store, clock).await;
     reservations::states_conform(store, clock).await;
+    super::bans::reads_and_resets(store, clock).await;
 }
 
 /// Plans of every form of a state.

@@ -113,7 +113,9 @@ impl<C> MemoryStore<C> {
             }
         }
 
-        if !batch.is_denied(&answers[first..]) {
+        // A denied reservation alone may be a strike.
+        let strikes = !batch.together && charges.iter().any(|charge| charge.plan.ban().is_some());
+        if strikes || !batch.is_denied(&answers[first..]) {
             for draft in &mut drafts {
                 let Some(charged) = draft.charged.take() else { continue };
                 let (shard, print) = (&mut locks[draft.lock], &draft.fingerprint.print);

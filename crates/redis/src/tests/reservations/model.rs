@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use weir_common::clock::Clock as _;
-use weir_limit::{BucketedWindow, Otherwise, Reservation, State, Undo};
+use weir_limit::{Ban, BucketedWindow, Otherwise, Reservation, State, Undo};
 
 const KEYS: [&str; 2] = ["a", "b"];
 const IDS: [&str; 3] = ["one", "two", ""];
@@ -59,8 +59,19 @@ fn plans() -> Vec<Arc<Plan>> {
         vec![fixed(u32::MAX), shadow(sliding(4, MINUTE)), shadow(bucketed(6, 60))],
     ];
     let plans = plans.map(|limits| Plan::new(limits).with_near_limit_ratio(Some(0.5)));
+    let ban = |after| Ban {
+        after,
+        within: MINUTE,
+        lengths: [5 * SECOND, MINUTE].into(),
+        forget: 10 * MINUTE,
+    };
+    let banning = [
+        Plan::new(vec![denied(fixed(6))]).with_ban(ban(2)),
+        Plan::new(vec![fixed(9), sliding(9, MINUTE)]).with_ban(ban(1)),
+    ];
+    let plans: Vec<Plan> = plans.into_iter().chain(banning).collect();
     assert!(plans.iter().all(Plan::can_reserve));
-    plans.map(Arc::new).into()
+    plans.into_iter().map(Arc::new).collect()
 }
 
 /// Whether Redis counts a plan by a plain counter.
@@ -108,7 +119,9 @@ fn schedules(together: bool) -> impl Strategy<Value = Vec<Step>> {
     let all = self::plans();
     few.prop_flat_map(move |plans| {
         // A plain counter has the start of its window in its key: behind it, another is counted.
-        let has_counter = plans.iter().any(|plan| is_counter(&all[*plan]));
+        // A ban that is ahead of the clock is moved, also where nothing is charged.
+        let has_counter =
+            plans.iter().any(|plan| is_counter(&all[*plan]) || all[*plan].ban().is_some());
         let plan = prop::sample::select(plans);
         let charge = (0..KEYS.len(), plan, 0..IDS.len(), op(), role())
             .prop_map(|(key, plan, id, op, role)| ModelCharge { key, plan, id, op, role });
@@ -154,6 +167,9 @@ impl Model {
                 hits > 0 && limits > 0 && self.counts.contains_key(&at)
             }
             Op::Add { hits, limits } => hits > 0 && limits > 0,
+            _ if plan.ban().is_some() && !decision.allowed => {
+                charge.asks() > Some(0) && (!decision.banned || decision.ban_begins)
+            }
             Op::Take(1..) if plan.limits().iter().any(|limit| limit.charge_denied) => true,
             charge => {
                 let by_any = (decision.would_deny.count_ones() as usize) < plan.limits().len();
