@@ -9,7 +9,7 @@ use crate::support::envoy;
 const DOCUMENT: &str = include_str!("../../docs/migrating.md");
 
 /// A part of each row's lines, the descriptor of its first request, and how many requests pass at once.
-const ROWS: [(&str, &str, u32); 11] = [
+const ROWS: [(&str, &str, u32); 12] = [
     ("limit_req zone=login", "limit=login,remote_address=192.0.2.1", 6),
     ("limit_conn downloads", "limit=downloads,remote_address=192.0.2.1,request_id={n}", 10),
     ("limit-rps", "limit=shop,remote_address=192.0.2.1", 51),
@@ -20,6 +20,7 @@ const ROWS: [(&str, &str, u32); 11] = [
     ("tokens_per_fill", "limit=local", 1_000),
     ("average", "limit=traefik,remote_address=192.0.2.1", 50),
     ("CL.THROTTLE", "user=ann", 16),
+    ("maxretry", "remote_address=192.0.2.1", 4),
     ("unit=MINUTE", "api_key=a", 20),
 ];
 
