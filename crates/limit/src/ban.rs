@@ -53,20 +53,22 @@ impl BanState {
     /// The number of bans in saved states, for good: that of no algorithm.
     pub(crate) const TAG: u64 = 64;
 
-    /// Drops what has passed. A clock that stepped back makes no ban longer than it was.
-    pub(crate) fn advance(&mut self, ban: &Ban, now: Micros) {
+    /// Returns the strikes that count at `now`.
+    fn counting(&self, ban: &Ban, now: Micros) -> u8 {
+        if now.saturating_sub(self.since) < ban.within { self.strikes } else { 0 }
+    }
+
+    /// Returns the bans in a row at `now`.
+    fn in_a_row(&self, ban: &Ban, now: Micros) -> u8 {
+        let ends = self.until.saturating_add(ban.forgets_after());
+        if now < ends { self.bans } else { 0 }
+    }
+
+    /// Moves a ban that a clock left ahead when it stepped back: it gets no longer. What has passed stays, as other
+    /// numbers may still count it.
+    pub(crate) fn advance(&mut self, now: Micros) {
         let ahead = self.began.saturating_sub(now);
         (self.began, self.until) = (self.began - ahead, self.until - ahead);
-        self.since = self.since.min(now);
-        if self.strikes > 0 && now - self.since >= ban.within {
-            self.strikes = 0;
-        }
-        if now >= self.until.saturating_add(ban.forgets_after()) {
-            (self.bans, self.began, self.until) = (0, 0, 0);
-            if self.strikes == 0 {
-                self.since = 0;
-            }
-        }
     }
 
     /// Returns whether an advanced state is that of a banned key.
@@ -76,19 +78,19 @@ impl BanState {
 
     /// Counts a strike of a key that is not banned.
     pub(crate) fn strike(&mut self, ban: &Ban, now: Micros) {
-        if self.strikes == 0 {
-            self.since = now;
-        }
-        self.strikes += 1;
+        let before = self.counting(ban, now);
+        self.since = if before == 0 { now } else { self.since.min(now) };
+        self.strikes = before.saturating_add(1);
         if self.strikes >= ban.after {
-            let step = usize::from(self.bans).min(ban.lengths.len().saturating_sub(1));
+            let bans = self.in_a_row(ban, now);
+            let step = usize::from(bans).min(ban.lengths.len().saturating_sub(1));
             let length = ban.lengths.get(step).copied().unwrap_or(0);
-            (self.strikes, self.bans) = (0, self.bans.saturating_add(1));
+            (self.strikes, self.bans) = (0, bans.saturating_add(1));
             (self.began, self.until) = (now, now.saturating_add(length));
         }
     }
 
-    /// Returns when an advanced state means the same as none.
+    /// Returns when the state means the same as none.
     pub(crate) fn expires(&self, ban: &Ban) -> Micros {
         let strikes = if self.strikes > 0 { self.since.saturating_add(ban.within) } else { 0 };
         let bans = if self.bans > 0 { self.until.saturating_add(ban.forgets_after()) } else { 0 };
@@ -128,13 +130,11 @@ pub struct BanReading {
 
 impl BanReading {
     pub(crate) fn new(ban: &Ban, mut state: BanState, now: Micros) -> BanReading {
-        state.advance(ban, now);
-        BanReading {
-            strikes: state.strikes,
-            after: ban.after,
-            since: if state.since == 0 { 0 } else { now - state.since },
-            ends_in: state.until.saturating_sub(now),
-            bans: state.bans,
-        }
+        state.advance(now);
+        let (strikes, is_banned) = (state.counting(ban, now), state.is_banned(now));
+        let since = if strikes > 0 || is_banned { now.saturating_sub(state.since) } else { 0 };
+        let ends_in = state.until.saturating_sub(now);
+        let bans = state.in_a_row(ban, now);
+        BanReading { strikes, after: ban.after, since, ends_in, bans }
     }
 }

@@ -62,7 +62,7 @@ impl Plan {
         hold: u64,
     ) -> ChargeOutcome {
         let mut of_key = state.ban.as_deref().copied().unwrap_or_default();
-        of_key.advance(ban, now);
+        of_key.advance(now);
         let (states, log) = (&mut *state.limits, &mut state.log);
         let mut advanced = Advanced { plan: self, states, log, now };
         let is_banned = of_key.is_banned(now);

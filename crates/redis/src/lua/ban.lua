@@ -21,27 +21,22 @@ algorithms[NUMBER] = {
     end
     return at
   end,
+  -- A clock that stepped back makes no ban longer.
   settle = function(ban, v, t)
     local a = ban.at
     local ahead = v[a + BEGAN] - t
-    -- A clock that stepped back makes no ban longer.
     if ahead > 0 then v[a + BEGAN], v[a + UNTIL], moved = t, v[a + UNTIL] - ahead, true end
-    if v[a + SINCE] > t then v[a + SINCE] = t end
-    if v[a + STRIKES] > 0 and t - v[a + SINCE] >= ban[2] then v[a + STRIKES] = 0 end
-    if t >= v[a + UNTIL] + ban[3] then
-      v[a + BANS], v[a + BEGAN], v[a + UNTIL] = 0, 0, 0
-      if v[a + STRIKES] == 0 then v[a + SINCE] = 0 end
-    end
   end,
   lasts = function(ban, v, t) return t < v[ban.at + UNTIL] end,
   -- Counts a strike, unless a control denied.
   strike = function(ban, v, t)
     local a = ban.at
     if ban[1] == 0 then return end
-    if v[a + STRIKES] == 0 then v[a + SINCE] = t end
-    v[a + STRIKES] = v[a + STRIKES] + 1
-    if v[a + STRIKES] < ban[1] then return true end
-    local bans = v[a + BANS]
+    local since = v[a + SINCE]
+    local strikes = t - since < ban[2] and v[a + STRIKES] or 0
+    v[a + STRIKES], v[a + SINCE] = strikes + 1, strikes > 0 and since < t and since or t
+    if strikes + 1 < ban[1] then return true end
+    local bans = t < v[a + UNTIL] + ban[3] and v[a + BANS] or 0
     v[a + STRIKES], v[a + BANS] = 0, bans < 255 and bans + 1 or 255
     v[a + BEGAN], v[a + UNTIL] = t, t + (ban.lengths[bans + 1] or ban.lengths[ban[4]])
     return true
