@@ -140,7 +140,7 @@ impl App {
         }
         let waits = !(settings.is_xds() && *settings.health.force_start);
         let rate_limit = |protocol| {
-            let options = settings.service_options(protocol);
+            let options = settings.service_options(protocol, clock.clone());
             let service = RateLimit::new(limiter.clone(), rules.clone(), options);
             let max_wait = match protocol {
                 Protocol::Grpc => settings.client_timeout(),

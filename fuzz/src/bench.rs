@@ -36,6 +36,7 @@ impl Bench {
         let options = ResponseOptions {
             headers: HeaderOptions {
                 names: more.then(headers),
+                reset_clock: None,
                 retry_after: more,
                 ratelimit_fields: more,
             },

@@ -3,10 +3,11 @@
 mod cpus;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::group::SettingGroup;
-use super::table::{RulesSource, Settings, StoreKind};
+use super::table::{ResetFormat, RulesSource, Settings, StoreKind};
 use super::{redis, reference};
 use crate::http;
 use crate::resp;
@@ -16,6 +17,7 @@ use crate::rls::service::{Permissions, Protocol};
 use crate::rule_sources::xds;
 use crate::trace::Sampler;
 use weir_api::headers::{HeaderNames, HeaderOptions};
+use weir_common::clock::Clock;
 use weir_rules::Lists;
 use weir_rules::source::Selection;
 
@@ -170,7 +172,11 @@ impl Settings {
         }
     }
 
-    pub fn service_options(&self, protocol: Protocol) -> service::ResponseOptions {
+    pub fn service_options(
+        &self,
+        protocol: Protocol,
+        clock: Arc<dyn Clock>,
+    ) -> service::ResponseOptions {
         let response = &self.response;
         let (allow_overrides, allow_negative_hits) = match protocol {
             Protocol::Grpc => (*self.grpc.allow_overrides, *self.grpc.allow_negative_hits),
@@ -185,6 +191,7 @@ impl Settings {
                     remaining: response.remaining_header.to_string(),
                     reset: response.reset_header.to_string(),
                 }),
+                reset_clock: (*response.reset == ResetFormat::Unix).then_some(clock),
                 retry_after: *response.retry_after,
                 ratelimit_fields: *response.ratelimit_fields,
             },

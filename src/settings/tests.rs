@@ -4,11 +4,13 @@ mod errors;
 mod tls;
 mod variables;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::table::SETTINGS;
 use super::*;
 use crate::rls::service::Protocol;
+use weir_common::clock::ManualClock;
 
 pub fn inputs(env: &[(&str, &str)]) -> Inputs {
     let env = env.iter().map(|&(name, text)| (name.into(), text.into())).collect();
@@ -34,7 +36,8 @@ fn defaults_have_their_types() {
     assert_eq!(*settings.grpc.address, ":8081");
     assert_eq!(*settings.http.address, ":8080");
     assert_eq!(*settings.debug.address, "127.0.0.1:6070");
-    let permissions = |entrance| settings.service_options(entrance).permissions;
+    let clock = Arc::new(ManualClock::new(0));
+    let permissions = |entrance| settings.service_options(entrance, clock.clone()).permissions;
     let (grpc, http) = (permissions(Protocol::Grpc), permissions(Protocol::Http));
     assert!(grpc.allow_overrides && http.allow_overrides);
     assert!(grpc.allow_negative_hits && !http.allow_negative_hits);

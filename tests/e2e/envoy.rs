@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::support::weir::{Setup, serving};
 use crate::support::{PATIENCE, envoy, http, wait_for};
@@ -105,6 +105,29 @@ fn headers_of_weir_show_the_burst_that_remains() {
     // The same limit, so written that both numbers are equal.
     let limit = "rate_limit: { rate: 20/2d, algorithm: gcra }";
     assert_eq!(shown(limit), ["20", policy, "20, 20;w=172800"]);
+}
+
+#[test]
+fn clients_see_the_policies_of_all_limits_and_the_unix_time_of_the_reset() {
+    let limits = "{ unit: year, requests_per_unit: 2 }, { unit: year, requests_per_unit: 3 }";
+    let rules = format!("domain: edge\ndescriptors: [{{ key: user, rate_limits: [{limits}] }}]\n");
+    let weir = serving(&rules)
+        .env("LIMIT_RESPONSE_HEADERS_ENABLED", "true")
+        .env("WEIR__RESPONSE__RESET", "unix")
+        .env("WEIR__RESPONSE__RATELIMIT_FIELDS", "true")
+        .start();
+    let envoy = envoy::in_front_of(&weir, "");
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let answer = http::get_with(envoy.address, "/", &[("x-user", "ann")]);
+    let policies = r#""default";q=2;w=31536000, "default-2";q=3;w=31536000"#;
+    assert_eq!(answer.header("RateLimit-Policy"), Some(policies));
+    let shown = answer.header("RateLimit").unwrap();
+    assert!(shown.starts_with(r#""default";r=1;t="#), "{shown}");
+    let reset: u64 = answer.header("RateLimit-Reset").unwrap().parse().unwrap();
+    assert!(reset >= now, "{reset}");
+    // That of Envoy stays.
+    let seconds: u64 = answer.header("x-ratelimit-reset").unwrap().parse().unwrap();
+    assert!(seconds <= LONGEST_PERIOD_SECONDS, "{seconds}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Settings reach the running service, by weir's own names and by the reference's.
 
 use std::net::TcpListener;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use prost_types::value::Kind;
 use weir::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
@@ -64,6 +65,47 @@ async fn header_names_are_settings() {
     let answer = over(&weir).await;
     let names: Vec<_> = headers(&answer).into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["X-Most", "X-Left", "X-Wait"]);
+}
+
+#[tokio::test]
+async fn headers_have_the_policies_of_all_limits_and_the_unix_time_of_the_reset() {
+    let rules = "\
+domain: shop
+descriptors:
+  - key: user
+    rate_limits:
+      - { unit: year, unit_multiplier: 2, requests_per_unit: 9 }
+      - { unit: year, requests_per_unit: 2 }
+";
+    let weir = serving(rules)
+        .env("LIMIT_RESPONSE_HEADERS_ENABLED", "true")
+        .env("WEIR__RESPONSE__RESET", "unix")
+        .env("WEIR__RESPONSE__RATELIMIT_FIELDS", "true")
+        .start();
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let before = now();
+    let answer = ask(weir.grpc, request("shop", &[("user", "ann")])).await.unwrap();
+    let after = now();
+    let [limit, remaining, (_, reset), policy, (_, shown)] = headers(&answer)[..] else {
+        panic!("{answer:?}")
+    };
+    assert_eq!((limit, remaining), (("RateLimit-Limit", "2"), ("RateLimit-Remaining", "1")));
+    let policies = r#""default";q=9;w=63072000, "default-2";q=2;w=31536000"#;
+    assert_eq!(policy, ("RateLimit-Policy", policies));
+    let seconds = shown.strip_prefix(r#""default-2";r=1;t="#).expect(shown);
+    let seconds: u64 = seconds.parse().unwrap();
+    // Both are rounded up.
+    let resets = before + seconds - 1..=after + seconds + 1;
+    assert!(resets.contains(&reset.parse().unwrap()), "{reset}: {resets:?}");
+
+    let body = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"bob"}]}]}"#;
+    let before = now();
+    let json = http::post(weir.http, "/json", body).body;
+    assert!(json.contains(&policies.replace('"', r#"\""#)), "{json}");
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let headers = json["responseHeadersToAdd"].as_array().unwrap();
+    let reset = headers.iter().find(|header| header["key"] == "RateLimit-Reset").unwrap();
+    assert!(reset["value"].as_str().unwrap().parse::<u64>().unwrap() >= before, "{reset}");
 }
 
 #[tokio::test]

@@ -167,6 +167,8 @@ pub struct Status<'s> {
     pub quota: bool,
     /// The rule that applies, if any.
     pub rule: Option<&'s Rule>,
+    /// The limits of the rule with the numbers of a control; none if no control changes them.
+    pub changed_plan: Option<&'s Plan>,
     /// The hits that were reserved or charged, if its rule reserves; what was settled if it was less. 0 where
     /// a control allows and does not count.
     pub reserved: u32,
@@ -179,8 +181,24 @@ impl<'s> Status<'s> {
     /// nothing limits, or a control blocks forever.
     #[inline]
     pub fn reset_seconds(&self) -> u64 {
-        let seconds = self.retry_after.unwrap_or(self.reset_after).div_ceil(SECOND);
+        let seconds = self.until_reset().div_ceil(SECOND);
         seconds.max(self.limit.is_some().into())
+    }
+
+    /// The wait after a denial, else the time until the full allowance, in microseconds.
+    #[inline]
+    pub fn until_reset(&self) -> Micros {
+        self.retry_after.unwrap_or(self.reset_after)
+    }
+
+    /// Returns the limits of the rule, in its order, without those in shadow mode; none without a rule.
+    pub fn limits(&self) -> impl Iterator<Item = ShownLimit<'s>> {
+        let limits = match self.changed_plan {
+            Some(plan) => plan.limits(),
+            None => self.rule.map_or(&[][..], Rule::limits),
+        };
+        let enforced = limits.iter().filter(|limit| !limit.shadow_mode);
+        enforced.map(|limit| ShownLimit::new(limit, &limit.name))
     }
 
     /// The metadata of the rule, if one of its limits decided.
@@ -190,7 +208,7 @@ impl<'s> Status<'s> {
 }
 
 /// A limit as clients see it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShownLimit<'s> {
     /// The name in its rule; empty if it has none.
     pub name: &'s str,

@@ -148,6 +148,7 @@ impl<S: Store> Limiter<S> {
             reset_after: decision.reset_after,
             quota: matched.is_quota,
             rule,
+            changed_plan: None,
             reserved: 0,
             reservation: ReservationResult::None,
         }
@@ -190,12 +191,12 @@ impl<S: Store> Limiter<S> {
 
     /// Decides a descriptor as a control says.
     #[cold]
-    fn control_status(
+    fn control_status<'s>(
         &self,
         domain: &str,
         matched: &Matched<'_, '_>,
-        effect: &Effect<'_>,
-        status: &mut Status<'_>,
+        effect: &Effect<'s>,
+        status: &mut Status<'s>,
     ) {
         let [blocked, allowed, limited] = &self.counts.controlled;
         match effect {
@@ -219,7 +220,10 @@ impl<S: Store> Limiter<S> {
                     status.remaining = u32::MAX;
                 }
             }
-            Effect::Limit { .. } => add(limited, 1),
+            Effect::Limit { plan, .. } => {
+                add(limited, 1);
+                status.changed_plan = Some(plan);
+            }
         }
     }
 

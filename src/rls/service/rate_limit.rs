@@ -55,7 +55,7 @@ pub struct ResponseOptions {
 
 impl ResponseOptions {
     pub(super) fn has_extras(&self) -> bool {
-        let HeaderOptions { names, retry_after, ratelimit_fields } = &self.headers;
+        let HeaderOptions { names, reset_clock: _, retry_after, ratelimit_fields } = &self.headers;
         names.is_some() || *retry_after || *ratelimit_fields || self.dynamic_metadata
     }
 }

@@ -7,8 +7,17 @@ use super::tls::TlsSettings;
 use crate::http::clients::JsonErrors;
 use crate::settings::format::{Address, Bytes, Int};
 use crate::settings::group::{choices, group};
+use weir_common::named_enum;
 
-choices!(JsonErrors);
+named_enum! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ResetFormat, name {
+        Seconds = "seconds",
+        Unix = "unix",
+    }
+}
+
+choices!(JsonErrors, ResetFormat);
 
 group! {
     /// What clients of any listener may take.
@@ -131,8 +140,12 @@ group! {
         limit_header: String = "RateLimit-Limit";
         /// Name of the header with the remaining hits.
         remaining_header: String = "RateLimit-Remaining";
-        /// Name of the header with the seconds until the limit is back to its full allowance.
+        /// Name of the header with the reset of the limit: when it is back to its full allowance, or after a
+        /// denial when the same hits are allowed.
         reset_header: String = "RateLimit-Reset";
+        /// What the reset header has: `seconds` from now, or the `unix` time in seconds by the clock of weir,
+        /// rounded up. RateLimit and Retry-After always have the seconds from now.
+        reset: ResetFormat = "seconds";
         /// Whether denied responses carry Retry-After.
         retry_after: bool = "false";
         /// Whether responses carry the structured fields RateLimit and RateLimit-Policy of

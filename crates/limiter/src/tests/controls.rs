@@ -107,6 +107,23 @@ fn single(controls: Vec<Control>) -> Controlled {
 const BLOCKED: Shown = (true, None, 0, 3_600);
 
 #[test]
+fn the_limits_of_a_status_have_the_numbers_of_a_control() {
+    let bench = single(vec![control("d", &[("two", "x")], limit(3, "slow"))]);
+    let snapshot = bench.active.load();
+    let limits = |value: &str| {
+        let entries = [("two", value)];
+        let descriptors = [Descriptor { entries: &entries, ..Default::default() }];
+        let request = Request { domain: "d", descriptors: &descriptors, ..Request::default() };
+        let (timeout, holds) = (Duration::from_millis(8), &mut Holds::default());
+        let decided = bench.limiter.decide(snapshot.as_deref(), &request, timeout, holds);
+        let decision = decided.now_or_never().expect("memory answers now").expect("a decision");
+        let limits = decision.statuses[0].limits();
+        limits.map(|limit| limit.requests_per_unit).collect::<Vec<_>>()
+    };
+    assert_eq!((limits("x"), limits("y")), (vec![5, 3], vec![5, 2]));
+}
+
+#[test]
 fn a_block_denies_without_a_limit_and_charges_nothing() {
     let bench = single(vec![control("d", &[("a", "x")], Action::Block)]);
     for _ in 0..3 {

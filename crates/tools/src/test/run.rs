@@ -139,6 +139,7 @@ impl<'r> Bench<'r> {
         let limiter = Limiter::new(store, response.limiter.clone());
         let headers = HeaderOptions {
             names: response.headers.then(|| response.names.clone()),
+            reset_clock: None,
             retry_after: response.retry_after,
             ratelimit_fields: response.ratelimit_fields,
         };
