@@ -212,6 +212,31 @@ shpo: plan=gold
 }
 
 #[test]
+fn rules_that_share_the_first_entry_are_listed() {
+    let descriptors = ["user=ann,pth=/", "path=/api/v1,x=1", "x=1", "plan=gold"];
+    let args = [&["shop.yaml", "--near", "-d", "shop"][..], &descriptors].concat();
+    let (code, out, err) = explain(&args);
+    assert_eq!((code, err.as_str()), (Some(3), ""));
+    let start = "  note: the first entry leads to ";
+    let listed: Vec<_> = out.lines().filter_map(|line| line.strip_prefix(start)).collect();
+    let wanted = [
+        "'user.path' (shop.yaml:20:9): 1 per second",
+        "'path_/api/*' (shop.yaml:5:5): 5 per second + 50 per day",
+        "'path' (shop.yaml:3:5): 100 per minute",
+    ];
+    assert_eq!(listed, wanted, "{out}");
+    let (_, out) = text(&descriptors);
+    assert!(!out.contains(start), "{out}");
+    let args = [&["shop.yaml", "--near", "--output", "json", "-d", "shop"][..], &descriptors];
+    let (_, out, _) = explain(&args.concat());
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let misses = json["descriptors"][0]["near_misses"].as_array().unwrap();
+    let last = misses.last().unwrap();
+    assert_eq!(last["kind"], "first_entry");
+    assert_eq!(last["message"], format!("the first entry leads to {}", wanted[0]));
+}
+
+#[test]
 fn json_has_what_text_has() {
     let args = ["shop.yaml", "--output", "json", "--key-prefix", "p:", "-d", "shop", "plan=gold"];
     let (code, out, err) = explain(&args);

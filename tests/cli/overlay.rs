@@ -122,6 +122,20 @@ fn warnings_about_an_overlay_file_are_shown_without_an_error() {
 }
 
 #[test]
+fn a_patch_that_a_later_one_overrides_is_a_warning() {
+    let (_, directory) = examples();
+    let overlay = "patches:\n- { match: {}, set: { shadow_mode: true } }\n\
+                   - { match: {}, set: { shadow_mode: false } }\n";
+    fs::write(directory.path().join("twice.overlay.yaml"), overlay).unwrap();
+    let (code, printed) =
+        run(directory.path(), "weir check rules.yaml --overlay twice.overlay.yaml");
+    assert_eq!(code, Some(0), "{printed}");
+    let warning = "twice.overlay.yaml:2:3: warning: the patch changes nothing: the later one at \
+                   twice.overlay.yaml:3:3 overrides all of it\n";
+    assert!(printed.contains(warning) && printed.contains(", 1 warning\n"), "{printed}");
+}
+
+#[test]
 fn the_json_has_the_problems_of_the_overlay() {
     let (_, directory) = examples();
     let (code, printed) =

@@ -124,10 +124,14 @@ pub struct Near {
     pub message: String,
 }
 
-/// Explains a request whose descriptors have no limits of their own. `key_prefix` is that of keys in Redis.
+const MAX_NEAR_RULES: usize = 20;
+
+/// Explains a request whose descriptors have no limits of their own. With `near`, the near misses of a descriptor have
+/// up to 20 rules whose first entry it has, too. `key_prefix` is that of keys in Redis.
 pub fn explain<'s>(
     active: impl Into<ActiveView<'s>>,
     request: &Request<'_>,
+    near: bool,
     key_prefix: &str,
 ) -> Result<Explained, String> {
     let active = active.into();
@@ -155,10 +159,17 @@ pub fn explain<'s>(
             descriptor,
             rule: rule.path().to_owned(),
         });
-        let near = match rule {
+        let misses = match rule {
             None => rules.near_misses(request.domain, entries),
             Some(_) => Vec::new(),
         };
+        let first = domain.zip(entries.first()).filter(|_| near && rule.is_none()).into_iter();
+        let near_rules = first.flat_map(|(domain, first)| domain.level().rules_of(*first));
+        let near_rules = near_rules.take(MAX_NEAR_RULES).map(|rule| {
+            let (path, origin, limits) = (rule.path(), &rule.origin, rule.limits_text());
+            let message = format!("the first entry leads to '{path}' ({origin}): {limits}");
+            Near { kind: "first_entry".to_owned(), message }
+        });
         let shares =
             |step: &TraceStep<'_>| step.matched.is_some_and(|matched| matched.share_threshold);
         let limits = rule.iter().filter_map(|rule| rule.plan.as_ref());
@@ -183,9 +194,10 @@ pub fn explain<'s>(
             key,
             metric: metric_path.map(|path| format!("{}.{path}", request.domain)),
             quota: is_quota,
-            near_misses: near
+            near_misses: misses
                 .into_iter()
-                .map(|near| describe(near, request.domain, entries))
+                .map(|miss| describe(miss, request.domain, entries))
+                .chain(near_rules)
                 .collect(),
             patches: of_domain.map(|(domain, rule)| {
                 rule.patches.iter().chain(domain.patches.iter()).map(ToString::to_string).collect()
@@ -290,8 +302,8 @@ pub struct LiveDescriptor {
 }
 
 impl<S: States> Limiter<S> {
-    /// Explains a request with these descriptors, and reads what the key of each has counted. Changes nothing. Ends
-    /// within `timeout`. Failures of the store are part of the result.
+    /// Explains a request with these descriptors, as [`explain`] does, and reads what the key of each has counted.
+    /// Changes nothing. Ends within `timeout`. Failures of the store are part of the result.
     ///
     /// # Errors
     /// The domain is empty, or there are no descriptors or too many; the error is one for the client.
@@ -300,6 +312,7 @@ impl<S: States> Limiter<S> {
         active: impl Into<ActiveView<'s>>,
         domain: &str,
         descriptors: &[Vec<Entry<'_>>],
+        near: bool,
         timeout: Duration,
     ) -> Result<Explained<LiveDescriptor>, String> {
         let (active, end) = (active.into(), Instant::now() + timeout);
@@ -316,7 +329,7 @@ impl<S: States> Limiter<S> {
             .collect();
         let request = Request { domain, descriptors: &descriptors, ..Request::default() };
         let Explained { domain, descriptors: explained } =
-            explain(active, &request, &self.options.key_prefix)?;
+            explain(active, &request, near, &self.options.key_prefix)?;
         let mut live = Vec::with_capacity(explained.len());
         for (descriptor, explained) in std::iter::zip(&descriptors, explained) {
             let rest = end.saturating_duration_since(Instant::now());

@@ -24,6 +24,7 @@ Examples:
   weir explain rules/ -d shop path=/login
   weir explain rules/ --overlay limits.overlay.yaml -d shop user=ann,path=/login remote_address=192.0.2.7
   weir explain --server http://127.0.0.1:6070 -d shop path=/login
+  weir explain rules/ --near -d shop user=ann,pth=/login
   weir explain rules/ --envoy-actions user
 
 With --server a running weir explains by its active rules, with the controls of operators and what is counted.
@@ -45,9 +46,12 @@ pub struct ExplainArgs {
     #[arg(short, long, num_args = 2.., value_names = ["DOMAIN", "DESCRIPTOR"])]
     #[arg(required_unless_present = "envoy_actions")]
     domain: Vec<String>,
+    /// For a descriptor that matches no rule, also list up to 20 rules whose first entry it has.
+    #[arg(long)]
+    near: bool,
     /// Instead of -d: print the items of Envoy's `rate_limits` that reserve hits of a rule with `reserve`, and settle
     /// them.
-    #[arg(long, value_name = "RULE", conflicts_with_all = ["domain", "server", "output"])]
+    #[arg(long, value_name = "RULE", conflicts_with_all = ["domain", "near", "server", "output"])]
     envoy_actions: Option<String>,
     #[command(flatten)]
     rule_files: RuleFileArgs,
@@ -105,6 +109,7 @@ fn explain_by_server(args: &ExplainArgs) -> Result<Value, ClientError> {
         descriptors.iter().map(|descriptor| descriptor_text(&descriptor.entries())).collect();
     let mut query = vec![("domain", domain)];
     query.extend(texts.iter().map(|text| ("descriptor", text.as_str())));
+    query.extend(args.near.then_some(("near", "1")));
     ApiClient::new(&args.server)?.get(&with_query("/v1/explain", &query))
 }
 
@@ -114,6 +119,6 @@ fn explain_by_files(args: &ExplainArgs, rules: &RuleSet) -> Result<Value, String
     let descriptors: Vec<Descriptor<'_>> =
         entries.iter().map(|entries| Descriptor { entries, ..Descriptor::default() }).collect();
     let request = Request { domain, descriptors: &descriptors, ..Request::default() };
-    let explained = explain(rules, &request, &args.key_prefix)?;
+    let explained = explain(rules, &request, args.near, &args.key_prefix)?;
     serde_json::to_value(explained).map_err(|error| error.to_string())
 }

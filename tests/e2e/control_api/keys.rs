@@ -114,6 +114,9 @@ async fn a_request_is_explained_with_its_controls_and_counts() {
         assert_eq!((&limit["used"], &limit["n"]), (&json!(1), &json!(7)));
         assert_eq!((&second["matched"], &second["state"]), (&json!(false), &Value::Null));
         assert!(!second["near_misses"].as_array().unwrap().is_empty(), "{second}");
+        let near = api.good("/v1/explain?domain=shop&descriptor=user=ann,x=1&near=1");
+        let near = near["descriptors"][0]["near_misses"].as_array().unwrap();
+        assert_eq!(near.last().unwrap()["kind"], "first_entry", "{near:?}");
         // One domain alone has rules.
         let named = api.good("/v1/explain?descriptor=user=ann");
         assert_eq!(named["domain"], "shop");

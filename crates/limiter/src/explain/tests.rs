@@ -6,8 +6,10 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::super::Limiter;
-use super::MAX_DESCRIPTORS;
+use super::{MAX_DESCRIPTORS, MAX_NEAR_RULES, explain};
+use crate::request::{Descriptor, Request};
 use weir_common::clock::ManualClock;
+use weir_common::entry::Entry;
 use weir_controls::{ActiveRules, Control};
 use weir_limit::SECOND;
 use weir_rules::source::RuleFile;
@@ -41,7 +43,7 @@ async fn explained(domain: &str, descriptors: &[&[(&str, &str)]]) -> Result<Valu
     let store = MemoryStore::new(Arc::new(ManualClock::new(1_700_049_600 * SECOND)), 1_000);
     let limiter = Limiter::new(store, crate::LimiterOptions::default());
     let view = &**snapshot.as_ref().unwrap();
-    let explained = limiter.explain(view, domain, &descriptors, TIMEOUT).await?;
+    let explained = limiter.explain(view, domain, &descriptors, false, TIMEOUT).await?;
     Ok(serde_json::to_value(explained).unwrap())
 }
 
@@ -58,6 +60,33 @@ async fn each_descriptor_has_its_control_and_its_state() {
     assert_eq!(limited["state"]["key"], limited["key"]);
     assert_eq!(blocked["control"]["id"], "b");
     assert_eq!((&blocked["matched"], &blocked["state"]), (&Value::Bool(false), &Value::Null));
+}
+
+#[test]
+fn up_to_20_rules_share_the_first_entry() {
+    let paths: String = (0..25).map(|i| format!("  - {{ key: path, value: p{i}, L }}\n")).collect();
+    let text = format!(
+        "domain: d\ndescriptors:\n- key: user\n  descriptors:\n{paths}- {{ key: plan, L }}\n"
+    )
+    .replace('L', "rate_limit: { unit: day, requests_per_unit: 5 }");
+    let file = RuleFile { name: "test.yaml".into(), text: text.into() };
+    let (rules, problems) = RuleSet::compile(&[file], &RuleOptions::default(), None);
+    assert_eq!(problems, []);
+    let first_entries = |entries: &[Entry<'_>], near: bool| {
+        let descriptors = [Descriptor { entries, ..Descriptor::default() }];
+        let request = Request { domain: "d", descriptors: &descriptors, ..Request::default() };
+        let explained = explain(&rules, &request, near, "weir:").unwrap();
+        let misses = explained.descriptors.into_iter().flat_map(|found| found.near_misses);
+        let listed = misses.filter(|miss| miss.kind == "first_entry");
+        listed.map(|miss| miss.message).collect::<Vec<_>>()
+    };
+    let listed = first_entries(&[("user", "1"), ("path", "q")], true);
+    assert_eq!(listed.len(), MAX_NEAR_RULES);
+    assert_eq!(listed[19], "the first entry leads to 'user.path_p19' (test.yaml:24:5): 5 per day");
+    assert_eq!(first_entries(&[("user", "1"), ("path", "q")], false), [""; 0]);
+    assert_eq!(first_entries(&[("user", "1"), ("path", "p1")], true), [""; 0], "it has a rule");
+    assert_eq!(first_entries(&[("plan", "1"), ("x", "1")], true).len(), 1);
+    assert_eq!(first_entries(&[("x", "1")], true), [""; 0]);
 }
 
 #[tokio::test]

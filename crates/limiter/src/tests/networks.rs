@@ -104,7 +104,7 @@ fn groups_and_shared_networks_are_counted_together() {
     let descriptors: Vec<_> =
         entries.iter().map(|entries| Descriptor { entries, ..Descriptor::default() }).collect();
     let request = Request { domain: "d", descriptors: &descriptors, ..Request::default() };
-    let explained = explain(&bench.rules, &request, "weir:").unwrap();
+    let explained = explain(&bench.rules, &request, false, "weir:").unwrap();
     let shown: Vec<_> = explained
         .descriptors
         .iter()

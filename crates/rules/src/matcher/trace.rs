@@ -143,6 +143,14 @@ impl<'s> Level<'s> {
         found
     }
 
+    /// Returns the rules of the descriptors that match an entry, and those below, in the order of the matches.
+    pub fn rules_of(self, entry: Entry<'_>) -> impl Iterator<Item = &'s Rule> + use<'s> {
+        self.matches(entry).into_iter().flat_map(|found| {
+            let below = found.below.0.descendants().filter_map(|child| child.rule.as_deref());
+            found.rule.into_iter().chain(below)
+        })
+    }
+
     /// Returns the number of its wildcards, which an entry is compared with one by one.
     pub fn wildcards(self) -> usize {
         self.0.wildcards()

@@ -198,8 +198,13 @@ impl MatcherNode {
 
     /// Returns the keys of the descriptors at all levels, each as often as it is there.
     pub(crate) fn keys(&self) -> impl Iterator<Item = DescriptorKey<'_>> {
+        self.descendants().flat_map(Child::keys)
+    }
+
+    /// Returns the descriptors at all levels, in the order of the file.
+    pub(crate) fn descendants(&self) -> impl Iterator<Item = &Child> {
         let mut levels = vec![self.children.iter()];
-        let children = iter::from_fn(move || {
+        iter::from_fn(move || {
             loop {
                 match levels.last_mut()?.next() {
                     Some(child) => {
@@ -209,8 +214,7 @@ impl MatcherNode {
                     None => levels.pop(),
                 };
             }
-        });
-        children.flat_map(Child::keys)
+        })
     }
 }
 

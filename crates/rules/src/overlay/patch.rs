@@ -111,6 +111,23 @@ impl Patch {
     pub fn sets(&self, name: &str) -> bool {
         self.rule_keys.iter().any(|(key, _)| *key == name)
     }
+
+    /// Returns whether a rule is the same without `earlier`, if this is the next patch that fits the rule.
+    pub fn overrides(&self, earlier: &Patch) -> bool {
+        let limit = |patch: &Patch| patch.limit.as_ref().map(|(name, _)| name.clone());
+        let sets = |(key, old): &(&str, Node<'_>)| {
+            // A null does not restore the `period` that a `unit` has replaced.
+            let is_set = |new: &Node<'_>| old.is_null() || !new.is_null();
+            self.limit_keys.iter().any(|(name, new)| name == key && is_set(new))
+        };
+        let sets_domain = earlier.charge.is_some() || earlier.on_store_failure.is_some();
+        !sets_domain
+            && earlier.rule_keys.iter().all(|(key, _)| self.sets(key))
+            && earlier.limit_keys.iter().all(sets)
+            && (earlier.limits.is_none() || self.limits.is_some())
+            && (earlier.default_algorithm.is_none() || self.default_algorithm.is_some())
+            && (self.limit.is_none() || limit(self) == limit(earlier))
+    }
 }
 
 pub(crate) type KeyNodes<'n> = Vec<(&'static str, Node<'n>)>;

@@ -1,4 +1,4 @@
-//! Finds the patches that match a rule, and reports which of them do not fit it, and which match nothing.
+//! Finds the patches that match a rule, and reports which of them do not fit it, and which match or change nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,6 +18,8 @@ pub(crate) struct Patcher {
     /// The patches that may change rules of the current domain.
     of_rules: Vec<u32>,
     matched: Vec<bool>,
+    /// For each patch, the one that overrides it in all rules; none if it changes a rule.
+    overridden: BTreeMap<u32, Option<u32>>,
     pub failures: Failures,
     patched_rules: usize,
     /// The patches of the last patched rule. Rules often have the same.
@@ -40,6 +42,7 @@ impl Patcher {
             by_domain,
             by_glob,
             of_rules: Vec::new(),
+            overridden: BTreeMap::new(),
             failures: Failures::default(),
             patched_rules: 0,
             last: Default::default(),
@@ -84,9 +87,16 @@ impl Patcher {
         patches.iter().for_each(|&index| self.matched[index as usize] = true);
     }
 
-    /// Records that patches changed a rule. Returns their positions.
-    pub fn set_patched(&mut self, patches: Vec<u32>) -> Arc<[Origin]> {
+    /// Records that patches changed a rule. Returns their positions. With `lint`, notes which the next overrides.
+    pub fn set_patched(&mut self, patches: Vec<u32>, lint: bool) -> Arc<[Origin]> {
         self.patched_rules += usize::from(!patches.is_empty());
+        // Only the next one counts: those between may need what the patch sets.
+        for (i, &patch) in patches.iter().enumerate().filter(|_| lint) {
+            let next = patches.get(i + 1).copied();
+            let by = next.filter(|&next| self.patch(next).overrides(self.patch(patch)));
+            let known = self.overridden.entry(patch).or_insert(by);
+            *known = known.filter(|known| by == Some(*known));
+        }
         if self.last.0 != patches {
             let origins = patches.iter().map(|&index| self.patch(index).origin.clone()).collect();
             self.last = (patches, origins);
@@ -105,6 +115,13 @@ impl Patcher {
         list.extend(unmatched.map(|(Patch { origin, .. }, _)| {
             let problem = Problem::of_file(&origin.file, "the patch matches nothing", help);
             problem.at(origin.position).warning()
+        }));
+        list.extend(self.overridden.iter().filter_map(|(&index, by)| {
+            let [patch, by] = [index, (*by)?].map(|index| &self.patches[index as usize].origin);
+            let message =
+                format!("the patch changes nothing: the later one at {by} overrides all of it");
+            let help = "move it after the other, or remove it";
+            Some(Problem::of_file(&patch.file, message, help).at(patch.position).warning())
         }));
         list.sort_by(|a, b| (&a.file, a.position).cmp(&(&b.file, b.position)));
         let mut problems = Problems::new(max_problems);
@@ -125,7 +142,7 @@ impl Patcher {
 /// The outcomes of the patches of an overlay.
 #[derive(Clone, Debug, Default)]
 pub struct OverlayReport {
-    /// Errors: patches that do not fit a rule. Warnings: patches that match nothing.
+    /// Errors: patches that do not fit a rule. Warnings: patches that match or change nothing.
     pub problems: Vec<Problem>,
     /// The number of problems that are not listed.
     pub omitted: Omitted,
@@ -203,12 +220,12 @@ mod tests {
     #[test]
     fn rules_with_the_same_patches_share_their_positions() {
         let mut patcher = Patcher::new((1..=3).map(patch).collect());
-        let first = patcher.set_patched(vec![0, 2]);
+        let first = patcher.set_patched(vec![0, 2], false);
         let lines: Vec<_> = first.iter().map(|origin| origin.position.line()).collect();
         assert_eq!(lines, [Some(1), Some(3)]);
-        assert!(Arc::ptr_eq(&first, &patcher.set_patched(vec![0, 2])));
-        assert_eq!(patcher.set_patched(vec![1]).len(), 1);
-        assert_eq!(patcher.set_patched(vec![]).len(), 0);
+        assert!(Arc::ptr_eq(&first, &patcher.set_patched(vec![0, 2], false)));
+        assert_eq!(patcher.set_patched(vec![1], false).len(), 1);
+        assert_eq!(patcher.set_patched(vec![], false).len(), 0);
         assert_eq!(patcher.finish(10).patched_rules, 3);
     }
 }

@@ -111,7 +111,7 @@ impl Reader<'_> {
         (patched.value, patched.set) = (mem::take(&mut read.value), read.set.take());
         *read = patched;
         self.memory = memory;
-        patcher.set_patched(fitting)
+        patcher.set_patched(fitting, self.options.lint)
     }
 
     /// Reads the keys of a rule with a patch. Fails if they are invalid. All problems are in the patch, if there is one.

@@ -5,6 +5,7 @@ mod gateway;
 mod invalid;
 mod misfits;
 mod model;
+mod overridden;
 
 use super::{describe, file};
 use crate::source::RuleFile;

@@ -191,13 +191,13 @@ fn spans(query: &Query) -> Result<Vec<Micros>, ApiError> {
 
 /// Explains a request with one or more descriptors, with what their keys have counted.
 pub(super) async fn explain<S: States>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
-    let query = Query::read_with_list(&uri, &["domain", "descriptor"], "descriptor")?;
-    let domain = domain(&query, &api)?;
+    let query = Query::read_with_list(&uri, &["domain", "descriptor", "near"], "descriptor")?;
+    let (domain, near) = (domain(&query, &api)?, query.switch("near")?);
     let descriptors: Vec<_> =
         query.list("descriptor").map(read_descriptor).collect::<Result<_, _>>()?;
     let entries: Vec<_> = descriptors.iter().map(|descriptor| descriptor.entries()).collect();
     let snapshot = api.snapshot()?;
-    let explained = api.sources.limiter.explain(&*snapshot, &domain, &entries, TIMEOUT).await;
+    let explained = api.sources.limiter.explain(&*snapshot, &domain, &entries, near, TIMEOUT).await;
     let help = "write ?domain=shop&descriptor=key=value,key2=value2&descriptor=…";
     api.answer(&explained.map_err(|error| ApiError::bad_request(error, help))?)
 }
