@@ -40,6 +40,9 @@ descriptors:
     rate_limit: { unit: day, requests_per_unit: 9 }
   - key: method
     rate_limit: { unit: day, requests_per_unit: 5 }
+  - key: login
+    rate_limit: { unit: minute, requests_per_unit: 5 }
+    ban: { after: 10, within: 10m, for: 1h }
 ";
 
 fn explain(args: &[&str]) -> (Option<i32>, String, String) {
@@ -103,6 +106,14 @@ shop: path=/static/a.png
   metric: shop.path_/static/*
 ";
     assert_eq!((code, out.as_str()), (Some(0), wanted));
+}
+
+#[test]
+fn a_ban_is_explained() {
+    let (_, out) = text(&["login=ann"]);
+    let wanted =
+        "; denied hits count too\n  ban:    banned for 1h after 10 denials in 10m\n  key: ";
+    assert!(out.contains(wanted), "{out}");
 }
 
 #[test]

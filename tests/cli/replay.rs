@@ -85,6 +85,39 @@ fn a_report_counts_by_rule_key_and_minute() {
 }
 
 #[test]
+fn bans_are_counted_by_rule() {
+    const RULES: &str = "\
+domain: shop
+descriptors:
+  - key: user
+    rate_limit: { unit: minute, requests_per_unit: 1 }
+    ban: { after: 1, within: 1m, for: 2s }
+  - key: path
+    rate_limit: { unit: minute, requests_per_unit: 9 }
+";
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("shop.yaml"), RULES).unwrap();
+    let report = |output: &str| {
+        let command =
+            "weir replay shop.yaml -d shop --descriptor 'user={user}' --descriptor 'path={path}'";
+        let command = format!("{command} --output {output}");
+        let (code, out, err) = shell(directory.path(), &command, LOG.as_bytes());
+        assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
+        out
+    };
+    // Ann is banned at the second request and denied at the third, the ghost is banned at its second.
+    let json: Value = serde_json::from_str(&report("json")).unwrap();
+    let user = rule(&json, "shop.user");
+    assert_eq!((&user["bans"], &user["denied"]["requests"]), (&2.into(), &3.into()));
+    assert!(rule(&json, "shop.path").get("bans").is_none());
+    let text = report("text");
+    assert!(
+        text.contains("2026-11-22 10:00 with 3\n    2 bans\n") && text.matches("ban").count() == 1,
+        "{text}"
+    );
+}
+
+#[test]
 fn all_formats_give_the_same_report() {
     let csv = "path,user,time\n/a,ann,1795341600\n/a,ann,1795341601\n\"/a\",ann,1795341602.0\n\
                /a,ghost,1795341603000\n,ghost,1795341604\n,,1795341665\n,ann,1795341720\n";

@@ -123,8 +123,14 @@ fn text_from_files_and_clients_is_escaped() {
 
 /// Starts a service with these variables, asks once per user, and returns its whole log.
 async fn log_of(env: &[(&str, &str)], users: &[&str]) -> String {
+    log_by("", env, users).await
+}
+
+/// Does so with more lines of the rule.
+async fn log_by(more: &str, env: &[(&str, &str)], users: &[&str]) -> String {
     let rules = "domain: shop\ndescriptors:\n- key: user\n  \
                  rate_limit: { unit: year, requests_per_unit: 1 }\n";
+    let rules = &format!("{rules}{more}");
     let setup = env.iter().fold(serving(rules), |setup, (name, value)| setup.env(name, value));
     let mut weir = setup.start();
     for user in users {
@@ -175,6 +181,18 @@ async fn each_decision_is_one_line_at_debug_and_libraries_are_silent() {
     }
     assert!(lines[1].contains(" used_before=1 remaining=0 retry_after_ms="), "{}", lines[1]);
     assert!(lines[2].contains("xx…\"") && lines[2].len() < 1_000, "{}", lines[2]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_ban_denies_is_logged_as_such() {
+    let ban = "  ban: { after: 1, within: 1h, for: 1h }\n";
+    let log = log_by(ban, &[("LOG_LEVEL", "debug")], &["ann", "ann", "ann"]).await;
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("DEBUG decision ")).collect();
+    assert_eq!(lines.len(), 3, "{lines:#?}");
+    assert!(!lines[0].contains("banned"), "{}", lines[0]);
+    for line in &lines[1..] {
+        assert!(line.contains(" banned=true result=\"over_limit\""), "{line}");
+    }
 }
 
 /// Users of the reference look for these lines, whose level there is WARN; others do not.

@@ -42,6 +42,9 @@ pub struct Denial {
     pub control: Option<String>,
     /// The wait until the hits are allowed; none if it is not known, or forever.
     pub retry_ms: Option<u64>,
+    /// Whether a ban denied, or began: the wait is that until it ends.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub banned: bool,
     /// The policy that denied because the store failed; none if it did not, empty if it is that of the settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
@@ -147,11 +150,12 @@ impl DenialFeed {
         let domain = shortened(answered.request.domain);
         let (entries, cut) = self.shown(all);
         let cut = cut || domain != answered.request.domain;
-        let (limit, wait) = match decided {
+        let (limit, wait, banned) = match decided {
             Decided::Charged(charge, Ok(decision)) => {
-                (charge.plan.limits().get(usize::from(decision.limit)), decision.retry_after)
+                let limit = charge.plan.limits().get(usize::from(decision.limit));
+                (limit, decision.retry_after, decision.banned)
             }
-            _ => (None, None),
+            _ => (None, None, false),
         };
         let wait = match &matched.effect {
             Some(Effect::Block { wait, .. }) => *wait,
@@ -170,6 +174,7 @@ impl DenialFeed {
             limit: limit.map(ToString::to_string),
             control: matched.effect.map(|effect| effect.control().id.clone()),
             retry_ms: wait.map(|wait: Micros| wait.div_ceil(1_000)),
+            banned,
             policy: is_by_policy.then(|| policy.to_owned()),
             suppressed: 0,
             is_sampled: false,

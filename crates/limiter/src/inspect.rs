@@ -15,7 +15,8 @@ use crate::request::{Descriptor, Request};
 use weir_common::entry::OwnedEntry;
 use weir_controls::{ActiveView, Control};
 use weir_limit::{
-    CountError, HoldLevels, KeyState, LeasedHits, Limit, LimitReading, Micros, Plan, SpanCount,
+    Ban, BanReading, CountError, HoldLevels, KeyState, LeasedHits, Limit, LimitReading, Micros,
+    Plan, SpanCount,
 };
 use weir_rules::{Rule, RuleDescription};
 use weir_store::{StateKey, States, StoreError};
@@ -130,6 +131,9 @@ pub struct DescriptorState {
     pub key: Option<String>,
     /// One for each limit of the key, in order.
     pub limits: Vec<InspectedLimit>,
+    /// The strikes and the ban of the key; none if its rule has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ban: Option<InspectedBan>,
     /// The hits in flight; none without a concurrency limit.
     pub holds: Option<HoldState>,
     /// What the id of the descriptor has reserved; none if nothing can be settled.
@@ -178,6 +182,25 @@ pub struct InspectedLimit {
     pub reset_ms: Option<u64>,
     /// The wait until one hit is allowed; none if one is allowed now, or never will be.
     pub retry_ms: Option<u64>,
+}
+
+/// The strikes of a key, which are denials that count, and its ban.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InspectedBan {
+    /// Whether the key is banned.
+    pub banned: bool,
+    /// The strikes since the first one that counts.
+    pub strikes: u8,
+    /// The strikes with which a ban begins.
+    pub after: u8,
+    /// The time within which strikes count together.
+    pub within_ms: u64,
+    /// The time since the first strike, of a banned key since the first of those that led to the ban; none without any.
+    pub since_ms: Option<u64>,
+    /// The time until the ban ends; none without one.
+    pub ends_ms: Option<u64>,
+    /// The bans in a row, with the one that lasts.
+    pub bans: u8,
 }
 
 /// The hits in flight of a concurrency limit.
@@ -259,6 +282,8 @@ impl Inspection<'_> {
         let counts = state.map(|state| self.spans.iter().zip(&state.counts));
         let local = self.local.iter().flat_map(|(plan, state)| zip(plan.limits(), &state.limits));
         let count = |(span, count): (&Micros, _)| self.counted_span(*span, count);
+        let ban = self.applied.plan.as_ref().and_then(|plan| plan.ban());
+        let ban = ban.zip(state.and_then(|state| state.ban));
         ReadState {
             state: DescriptorState {
                 domain: self.domain.clone(),
@@ -267,6 +292,7 @@ impl Inspection<'_> {
                 control: self.applied.effect.map(|effect| effect.control().clone()),
                 key: self.applied.key.clone(),
                 limits: limits.map(|(i, limit)| limit_state(limit, reading(i))).collect(),
+                ban: ban.map(|(ban, reading)| ban_state(ban, reading)),
                 holds: state.and_then(|state| state.holds.as_ref()).map(hold_state),
                 reservation: state.and_then(reservation_state),
                 leased: state.and_then(|state| state.leased).map(leased_state),
@@ -308,6 +334,20 @@ fn limit_state(limit: &Limit, reading: Option<&LimitReading>) -> InspectedLimit 
         remaining: reading.map(|reading| reading.remaining),
         reset_ms: reading.map(|reading| millis(reading.reset_after)),
         retry_ms: reading.and_then(|reading| reading.retry_after).map(millis),
+    }
+}
+
+fn ban_state(ban: &Ban, reading: BanReading) -> InspectedBan {
+    let BanReading { strikes, after, since, ends_in, bans } = reading;
+    let is_banned = ends_in > 0;
+    InspectedBan {
+        banned: is_banned,
+        strikes,
+        after,
+        within_ms: millis(ban.within),
+        since_ms: (is_banned || strikes > 0).then_some(since / 1_000),
+        ends_ms: is_banned.then(|| millis(ends_in)),
+        bans,
     }
 }
 

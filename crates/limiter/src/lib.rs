@@ -38,7 +38,7 @@ pub use decision::{Burst, RequestDecision, RequestError, ShownLimit, Status};
 pub use denials::{Denial, DenialFeed, DenialSample, rule_id};
 pub use holds::Holds;
 pub use inspect::{
-    CountResult, CountedSpan, DescriptorState, HoldState, InspectedLimit, LeasedState,
+    CountResult, CountedSpan, DescriptorState, HoldState, InspectedBan, InspectedLimit, LeasedState,
 };
 pub use inspect::{Inspection, ReadState, ReservationState, ResetError};
 pub use limiter::Limiter;

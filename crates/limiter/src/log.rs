@@ -32,6 +32,8 @@ struct Line<'a> {
     used_before: Option<u64>,
     remaining: Option<u64>,
     retry_after_ms: Option<u64>,
+    /// Only of what a ban denied, or began with.
+    banned: Option<bool>,
     result: &'static str,
     /// Why there was no limit, no answer, or not one of the store.
     reason: Option<String>,
@@ -41,12 +43,12 @@ struct Line<'a> {
 macro_rules! write_line {
     ($level:ident, $message:literal, $line:expr, $overall:expr, $($field:tt)*) => {{
         let Line { domain, descriptor, rule, key, limit, hits, used_before, remaining, .. } = $line;
-        let Line { retry_after_ms, result, reason, .. } = $line;
+        let Line { retry_after_ms, banned, result, reason, .. } = $line;
         let limit = limit.map(tracing::field::display);
         let (key, reason) = (key.as_deref(), reason.as_deref());
         tracing::$level!(
             domain, descriptor, rule, key, limit, hits, used_before, remaining, retry_after_ms,
-            result, reason, overall = $overall, $($field)*
+            banned, result, reason, overall = $overall, $($field)*
             $message
         );
     }};
@@ -111,6 +113,7 @@ fn line<'a>(
             line.used_before = Some(decision.used_before);
             line.remaining = Some(decision.remaining);
             line.retry_after_ms = decision.retry_after.map(|wait| wait.div_ceil(1_000));
+            line.banned = decision.banned.then_some(true);
             line.result = match decision.allowed || matched.is_allowed() {
                 _ if matched.is_blocked() => "over_limit",
                 _ if matched.passes_by_shadow_mode(decision) => "over_limit_in_shadow_mode",

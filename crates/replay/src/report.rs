@@ -137,6 +137,9 @@ pub(super) struct RuleReport {
     pub requests: u64,
     /// Requests over the limit; for a shadow rule, those that would have been.
     pub denied: Count,
+    /// The bans that began; none if the rule has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bans: Option<u64>,
     pub series: Vec<u64>,
 }
 

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -226,6 +227,7 @@ impl Side {
                 is_shadow: is_shadow(rule),
                 requests: tally.requests,
                 denied: tally.denied.finish(timeline, tally.requests),
+                bans: rule.bans.as_ref().map(|bans| bans.load(Relaxed)),
                 series: tally.series.finish(timeline),
             })
             .collect();

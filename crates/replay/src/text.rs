@@ -131,6 +131,9 @@ fn print_rules(rules: &[RuleReport], out: &mut impl Write) -> io::Result<()> {
         if rule.is_shadow && rule.denied.requests > 0 {
             writeln!(out, "    in shadow mode: these requests pass")?;
         }
+        if let Some(bans) = rule.bans {
+            writeln!(out, "    {}", counted(bans, "ban"))?;
+        }
         print_keys(&rule.denied, out)?;
     }
     if rules.len() > listed.len() {

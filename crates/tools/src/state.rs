@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Args;
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -18,8 +19,8 @@ use weir_common::clock::{Clock, WallClock};
 use weir_common::duration::{read_duration, rounded};
 use weir_common::entry::OwnedEntry;
 use weir_controls::Action;
-use weir_limit::Micros;
-use weir_limiter::{CountResult, CountedSpan, DescriptorState, InspectedLimit};
+use weir_limit::{Micros, SECOND};
+use weir_limiter::{CountResult, CountedSpan, DescriptorState, InspectedBan, InspectedLimit};
 use weir_rules::RuleDescription;
 
 const STATE_EXAMPLES: &str = "\
@@ -120,7 +121,7 @@ fn print_state(state: &DescriptorState, now: Micros, out: &mut dyn Write) -> io:
     if let Some(control) = &state.control {
         line(out, &format!("  control: {}", describe::described(control, now)))?;
     }
-    print_counted(state, out)
+    print_counted(state, now, out)
 }
 
 fn print_counts(counts: &[CountedSpan], out: &mut dyn Write) -> io::Result<()> {
@@ -167,7 +168,14 @@ fn print_key(
     }
 }
 
-pub(crate) fn print_counted(state: &DescriptorState, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn print_counted(
+    state: &DescriptorState,
+    now: Micros,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    if let Some(ban) = state.ban.as_ref().and_then(|ban| ban_text(ban, now)) {
+        line(out, &format!("  state:  {ban}"))?;
+    }
     state.limits.iter().try_for_each(|limit| line(out, &limit_line("state: ", limit)))?;
     print_local(state, out)?;
     if let Some(holds) = state.holds.as_ref().filter(|holds| holds.hits > 0) {
@@ -197,6 +205,32 @@ pub(crate) fn print_counted(state: &DescriptorState, out: &mut dyn Write) -> io:
 /// Prints what a failure policy has counted in place of the store.
 pub(crate) fn print_local(state: &DescriptorState, out: &mut dyn Write) -> io::Result<()> {
     state.local.iter().try_for_each(|limit| line(out, &limit_line("by policy local:", limit)))
+}
+
+/// Returns the ban of a key, or the denials that may lead to one; none without either.
+fn ban_text(ban: &InspectedBan, now: Micros) -> Option<String> {
+    let InspectedBan { strikes, after, within_ms, since_ms, ends_ms, bans, .. } = *ban;
+    let Some(ends) = ends_ms else {
+        let first = since_ms.map(|since| format!(", the first {} ago", rounded(since)));
+        let first = first.unwrap_or_default();
+        let before = if bans == 0 { "" } else { &format!("; {} before", counted(bans, "ban")) };
+        let text = format!("{strikes} of {after} denials in {}{first}{before}", rounded(within_ms));
+        return (strikes > 0 || bans > 0).then_some(text);
+    };
+    let until = time_text(now.saturating_add(ends.saturating_mul(1_000)), now);
+    let since = since_ms.unwrap_or(0).saturating_mul(1_000);
+    let since = time_text(now.saturating_sub(since), now);
+    let (left, denials) = (rounded(ends), counted(after, "denial"));
+    let in_a_row = if bans <= 1 { "" } else { &format!("; {bans} bans in a row") };
+    Some(format!("banned until {until} UTC, in {left}, after {denials} since {since}{in_a_row}"))
+}
+
+/// Returns a time in UTC, without its day if that is the day of `now`.
+fn time_text(time: Micros, now: Micros) -> String {
+    const DAY: Micros = 86_400 * SECOND;
+    let at = Timestamp::from_microsecond(time.cast_signed()).unwrap_or(Timestamp::MAX);
+    let format = if time / DAY == now / DAY { "%H:%M:%S" } else { "%Y-%m-%d %H:%M:%S" };
+    at.strftime(format).to_string()
 }
 
 fn limit_line(label: &str, limit: &InspectedLimit) -> String {
@@ -237,6 +271,10 @@ mod tests {
                 { "name": "daily", "algorithm": "fixed_window", "n": 9, "text": "9 per day",
                   "shadow_mode": false, "used": 0, "remaining": 9, "reset_ms": 0, "retry_ms": null },
             ],
+            "ban": {
+                "banned": false, "strikes": 1, "after": 3, "within_ms": 60_000, "since_ms": 5_000,
+                "ends_ms": null, "bans": 0,
+            },
             "holds": { "ids": 2, "hits": 3, "expires_ms": 500 }, "log_len": 7,
             "local": [
                 { "name": "daily", "algorithm": "fixed_window", "n": 3, "text": "3 per day",
@@ -250,6 +288,7 @@ shop: user=ann\\u001b
   rule:   user (shop.yaml:3:5)
   key:    weir:{shop|user=ann}f60
   control: block-1 blocks it for 10m, by ann
+  state:  1 of 3 denials in 1m, the first 5s ago
   state:  5 per minute: 5 used, 0 left, resets in 31s, admits the next hit in 31s
   state:  9 per day, named daily: 0 used, 9 left
   by policy local: 3 per day, named daily: 1 used, 2 left
@@ -257,6 +296,36 @@ shop: user=ann\\u001b
   log:    7 entries
 ";
         assert_eq!(String::from_utf8(out).unwrap(), wanted);
+    }
+
+    #[test]
+    fn a_ban_and_the_denials_before_it_are_shown() {
+        const NOW: Micros = 1_767_225_600 * SECOND + 13 * 3_600 * SECOND;
+        let text = |strikes: u8, since_ms: Option<u64>, ends_ms: Option<u64>, bans: u8| {
+            let (banned, after, within_ms) = (ends_ms.is_some(), 10, 600_000);
+            let ban = InspectedBan { banned, strikes, after, within_ms, since_ms, ends_ms, bans };
+            ban_text(&ban, NOW)
+        };
+        let shown = [
+            text(0, None, None, 0),
+            text(4, Some(120_000), None, 0),
+            text(0, None, None, 1),
+            text(1, Some(0), None, 2),
+            text(0, Some(700_000), Some(2_520_000), 1),
+            text(0, Some(86_400_000), Some(40_000_000), 3),
+        ];
+        let wanted = [
+            None,
+            Some("4 of 10 denials in 10m, the first 2m ago"),
+            Some("0 of 10 denials in 10m; 1 ban before"),
+            Some("1 of 10 denials in 10m, the first 0s ago; 2 bans before"),
+            Some("banned until 13:42:00 UTC, in 42m, after 10 denials since 12:48:20"),
+            Some(
+                "banned until 2026-01-02 00:06:40 UTC, in 11h6m, after 10 denials since \
+                 2025-12-31 13:00:00; 3 bans in a row",
+            ),
+        ];
+        assert_eq!(shown.each_ref().map(Option::as_deref), wanted);
     }
 
     #[test]

@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 use super::*;
 use weir_controls::{Draft, LimitChange};
 use weir_limiter::explain::{Explained, ExplainedCandidate, ExplainedStep, LiveDescriptor};
-use weir_limiter::{HoldState, InspectedLimit, LeasedState, ReadState, ReservationState};
+use weir_limiter::{
+    HoldState, InspectedBan, InspectedLimit, LeasedState, ReadState, ReservationState,
+};
 use weir_rules::LimitDescription;
 use weir_top::TopList;
 
@@ -19,7 +21,7 @@ fn again<T: DeserializeOwned + Serialize>(json: &Value) -> Result<Value, String>
 type Reread = fn(&Value) -> Result<Value, String>;
 
 /// The message of each schema of an object.
-const MESSAGES: [(&str, Reread); 29] = [
+const MESSAGES: [(&str, Reread); 30] = [
     ("Error", again::<ErrorAnswer>),
     ("Entry", again::<OwnedEntry>),
     ("Draft", again::<Draft>),
@@ -34,6 +36,7 @@ const MESSAGES: [(&str, Reread); 29] = [
     ("ExplainedStep", again::<ExplainedStep>),
     ("Candidate", again::<ExplainedCandidate>),
     ("LimitState", again::<InspectedLimit>),
+    ("BanState", again::<InspectedBan>),
     ("Holds", again::<HoldState>),
     ("Leased", again::<LeasedState>),
     ("Reservation", again::<ReservationState>),

@@ -15,6 +15,9 @@ descriptors:
       - {key: api_key, value: s3cret, rate_limit: {unit: hour, requests_per_unit: 0}}
   - {key: shadow, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 0}}
   - {key: none, rate_limit: {unit: day, requests_per_unit: 0}}
+  - key: login
+    rate_limit: {unit: minute, requests_per_unit: 1}
+    ban: {after: 2, within: 1m, for: 1h}
 ";
 
 fn bench(options: crate::LimiterOptions) -> Bench {
@@ -61,6 +64,7 @@ fn a_denial_shows_each_descriptor_over_its_limit() {
         limit: Some("1 per minute".into()),
         control: None,
         retry_ms: Some(40_000),
+        banned: false,
         policy: None,
         suppressed: 0,
         is_sampled: true,
@@ -73,6 +77,25 @@ fn a_denial_shows_each_descriptor_over_its_limit() {
     let shown = std::iter::from_fn(|| sample.next().now_or_never());
     let is_sampled: Vec<bool> = shown.map(|denial| denial.is_sampled).collect();
     assert_eq!(is_sampled, [true, false, false, false]);
+}
+
+#[test]
+fn a_denial_says_whether_a_ban_denied() {
+    let bench = bench(crate::LimiterOptions::default());
+    let mut sample = bench.limiter.denials().sample();
+    sample.ask();
+    let mut denied = || {
+        assert!(send(&bench, &[&[("login", "eve")]]));
+        let Denial { limit, banned, retry_ms, .. } = waiting(&mut sample).expect("a denial");
+        assert_eq!(limit.as_deref(), Some("1 per minute"));
+        (banned, retry_ms)
+    };
+    assert!(!send(&bench, &[&[("login", "eve")]]));
+    assert_eq!(denied(), (false, Some(40_000)));
+    // The ban begins with the second denial.
+    assert_eq!(denied(), (true, Some(3_600_000)));
+    bench.clock.advance(60 * SECOND);
+    assert_eq!(denied(), (true, Some(3_540_000)));
 }
 
 #[test]

@@ -16,6 +16,9 @@ descriptors:
     descriptors:
       - key: id
         rate_limit: { algorithm: concurrency, requests_per_unit: 2, hold_id: id }
+  - key: login
+    rate_limit: {unit: minute, requests_per_unit: 1}
+    ban: {after: 2, within: 1m, for: [1m, 1h]}
   - { key: free, rate_limit: {unlimited: true} }
   - { key: pass }
 ";
@@ -165,6 +168,40 @@ async fn a_reset_descriptor_starts_over() {
     assert_eq!(bench.reset(&[("a", "x")]).await.key.as_deref(), Some("weir:{d|a=x}f60+l600"));
     assert_eq!(used(&bench.inspect(&[("a", "x")], &[]).await), [0, 0]);
     assert!(!over("x") && over("y"));
+}
+
+#[tokio::test]
+async fn denials_and_the_ban_of_a_key_are_shown_and_a_reset_ends_it() {
+    let bench = Bench::new(RULES);
+    let entries = [("login", "eve")];
+    let shown = async || {
+        let described = bench.inspect(&entries, &[]).await.describe();
+        serde_json::to_value(described.state.ban).unwrap()
+    };
+    let is_over = || bench.ask(&entries).0;
+    let none = serde_json::json!({
+        "banned": false, "strikes": 0, "after": 2, "within_ms": 60_000, "since_ms": null,
+        "ends_ms": null, "bans": 0,
+    });
+    assert_eq!(shown().await, none);
+    assert!(!is_over() && is_over());
+    bench.clock.advance(2 * SECOND);
+    let strikes = shown().await;
+    assert_eq!((&strikes["strikes"], &strikes["since_ms"]), (&1.into(), &2_000.into()));
+    assert!(is_over());
+    bench.clock.advance(SECOND);
+    let banned = serde_json::json!({
+        "banned": true, "strikes": 0, "after": 2, "within_ms": 60_000, "since_ms": 3_000,
+        "ends_ms": 59_000, "bans": 1,
+    });
+    assert_eq!(shown().await, banned);
+    // The window has ended, and the ban has not.
+    bench.clock.advance(40 * SECOND);
+    assert!(is_over());
+    bench.reset(&entries).await;
+    assert_eq!(shown().await, none);
+    assert!(!is_over());
+    assert!(bench.inspect(&[("a", "x")], &[]).await.describe().state.ban.is_none());
 }
 
 #[tokio::test]

@@ -358,7 +358,7 @@ function rulesTable(rules) {
   for (const rule of rules) {
     const { denied } = rule;
     const head = th('row', '', code(rule.name), rule.shadow ? ' ' : null, rule.shadow ? make('span', 'badge', 'shadow') : null, make('span', 'place', rule.limits), make('span', 'note place', rule.origin.replace(/(:\d+):\d+$/, '$1')));
-    const values = [[number(rule.requests)], [number(denied.requests), ...(rule.shadow && denied.requests ? [' ', note('would be')] : [])], [percent(denied.share)], worstMinute(denied)];
+    const values = [[number(rule.requests)], [number(denied.requests), ...(rule.shadow && denied.requests ? [' ', note('would be')] : []), ...(rule.bans === undefined ? [] : [' ', note(counted(rule.bans, 'ban'))])], [percent(denied.share)], worstMinute(denied)];
     const cells = values.map((value, i) => {
       const cell = make('td', i < 3 ? 'n' : '', make('span', '', ...value));
       cell.dataset.label = titles[i + 1];

@@ -177,7 +177,10 @@ fn two_sets_of_rules_are_compared() {
 fn rules_have_their_limits_and_a_shadow_denies_nothing() {
     let Some(mut viewer) = Viewer::start() else { return };
     let text = viewer.text(&sample::plain());
-    assert_has(&text, &["gcra 10/s, burst 20shop.yaml:4", " would be denied, 57 keys"]);
+    assert_has(
+        &text,
+        &["gcra 10/s, burst 20shop.yaml:4", " would be denied, 57 keys", " would be 41 bans"],
+    );
     let place = |name: &str| text.find(name).unwrap();
     assert!(place("shop.user_agent") < place("shop.path_/login.remote_address"));
     let hostile = viewer.text(&sample::hostile());

@@ -8,7 +8,7 @@ use crate::charge::{Charge, Key, Role};
 use crate::states::States;
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{
-    Algorithm, BucketedWindow, Calendar, Concurrency, CountError, FixedWindow, Gcra, KeyState,
+    Algorithm, Ban, BucketedWindow, Calendar, Concurrency, CountError, FixedWindow, Gcra, KeyState,
     Limit, Micros, Op, Plan, SECOND, SlidingLog, SlidingWindow, State, TokenBucket, Unit,
 };
 
@@ -39,7 +39,11 @@ pub fn plans() -> Vec<Arc<Plan>> {
         with(Algorithm::Concurrency(Concurrency { n, timeout: 50 * s, hold_id }))
     };
     let shadow = |limit| Limit { shadow_mode: true, ..limit };
-    [
+    let lengths = [30 * s, 90 * s].into();
+    let ban = Ban { after: 1, within: 60 * s, lengths, forget: 600 * s };
+    let of_three = Limit::fixed_window(3, Unit::Minute, 1).unwrap();
+    let banning = Plan::new(vec![of_three]).with_ban(ban);
+    let plans = [
         vec![minute.clone()],
         vec![minute.clone(), Limit::fixed_window(20, Unit::Hour, 1).unwrap()],
         vec![Limit { charge_denied: true, ..with(Algorithm::FixedWindow(day)) }],
@@ -55,8 +59,8 @@ pub fn plans() -> Vec<Arc<Plan>> {
         vec![ring(), gcra(), log(8, 60)],
         vec![Limit { requests_per_unit: 0, ..gcra() }],
     ]
-    .map(|limits| Arc::new(Plan::new(limits)))
-    .into()
+    .map(Plan::new);
+    plans.into_iter().chain([banning]).map(Arc::new).collect()
 }
 
 /// Spans within every period, beyond some, and none.
@@ -174,6 +178,8 @@ pub async fn a_reset_key_starts_over_and_no_other(store: &impl States) {
                 assert_eq!(try_reset(store, keys[0], plan).await, Ok(()));
                 let unused = plan.limits().iter().map(|_| 0).collect::<Vec<_>>();
                 assert_eq!(used(keys[0], plan).await, unused, "{plan:?}");
+                let read = try_read(store, keys[0], plan, &[]).await.unwrap();
+                assert!(read.ban.is_none_or(|ban| ban.ends_in == 0), "{plan:?}");
             }
             assert_eq!(take(keys[0], plan, id).await, first, "{plan:?}");
         }

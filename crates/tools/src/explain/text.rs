@@ -35,7 +35,7 @@ pub(crate) fn print(explained: &Explained<LiveDescriptor>, out: &mut dyn Write) 
                 line(out, &format!("  state:  unknown: {error}"))?;
                 print_local(state, out)?;
             }
-            Some(ReadState { state, .. }) => print_counted(state, out)?,
+            Some(ReadState { state, .. }) => print_counted(state, WallClock.now(), out)?,
             None => {}
         }
     }
@@ -132,6 +132,9 @@ fn print_rule(
         let name = describe::part(", named ", &parameters.name);
         let denied = if parameters.charge_denied { "count too" } else { "do not count" };
         line(out, &format!("  limit:  {limit}{name}; denied hits {denied}"))?;
+    }
+    if let Some(ban) = &rule.ban {
+        line(out, &format!("  ban:    {}", ban.text))?;
     }
     if let Some(reserve) = &rule.reserve {
         line(out, &format!("  reserve: {reserve}"))?;

@@ -33,6 +33,7 @@ pub(super) struct Status {
     pub limit: Option<String>,
     pub rule: Option<String>,
     pub retry: Option<Micros>,
+    pub banned: bool,
     pub result: ReservationResult,
     pub reserved: u32,
 }
@@ -97,6 +98,7 @@ impl Differences {
         self.add(&key("limit"), expected.limit.clone(), actual.limit.clone(), name);
         self.add(&key("rule"), expected.rule.clone(), actual.rule.clone(), name);
         self.add(&key("retry"), expected.retry, actual.retry, |time| duration(*time));
+        self.add(&key("banned"), expected.banned, actual.banned, bool::to_string);
         self.add(&key("result"), expected.result, actual.result, result);
         self.add(&key("reserved"), expected.reserved, actual.reserved, u32::to_string);
     }

@@ -105,6 +105,8 @@ pub(super) struct ExpectedStatus {
     pub rule: Option<Option<String>>,
     /// The wait after a denial; none without one.
     pub retry: Option<Option<Micros>>,
+    /// Whether a ban denies, or begins.
+    pub banned: Option<bool>,
     pub result: Option<ReservationResult>,
     /// The hits that were reserved, or that were settled.
     pub reserved: Option<u32>,

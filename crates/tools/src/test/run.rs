@@ -231,13 +231,15 @@ impl<'r> Bench<'r> {
         descriptor: &Descriptor<'_>,
         answer: Option<&Answer>,
     ) -> Status {
-        let wait = answer.and_then(|answer| answer.as_ref().ok()?.retry_after);
+        let answer = answer.and_then(|answer| answer.as_ref().ok());
+        let wait = answer.and_then(|answer| answer.retry_after);
         Status {
             over_limit: status.over_limit,
             remaining: status.remaining,
             reset: status.limit.map(|_| status.reset_seconds()),
             limit: status.limit.map(|limit| limit.name.to_owned()),
             rule: self.metric_path(domain, status, descriptor),
+            banned: answer.is_some_and(|answer| answer.banned),
             result: status.reservation,
             reserved: status.reserved,
             // A fraction of a millisecond is rounded up, so that the wait is long enough.

@@ -26,6 +26,7 @@ descriptors:
   - {key: free, rate_limit: {name: free, unlimited: true}}
   - {key: blocked, rate_limit: {name: blocked, unit: day, requests_per_unit: 0}}
   - {key: other, rate_limit: {unit: day, requests_per_unit: 9, replaces: [{name: blocked}]}}
+  - {key: login, rate_limit: {unit: minute, requests_per_unit: 1}, ban: {after: 2, within: 1m, for: 1h}}
 ";
 
 /// Runs a test file beside [`RULES`].
@@ -78,6 +79,17 @@ fn rules_limits_and_waits_are_those_that_decide() {
 }
 
 #[test]
+fn bans_are_expected() {
+    let steps = "\
+{repeat: 2, descriptors: [login=a], expect: {ok: 1, over: 1, banned: false}},
+{descriptors: [login=a], expect: {code: OVER_LIMIT, banned: true, retry: 1h}},
+{at: 59m, descriptors: [login=a, window=a], expect: {banned: true, retry: 1m, statuses: [{banned: true}, {banned: false}]}},
+{at: 60m, descriptors: [login=a], expect: {code: OK, banned: false}},
+";
+    assert_eq!(run_steps(steps), [""; 0]);
+}
+
+#[test]
 fn every_key_can_fail() {
     let steps = "\
 {descriptors: [window=a], expect: {ok: 0}},
@@ -89,6 +101,7 @@ fn every_key_can_fail() {
 {descriptors: [window=a, log=b], expect: {statuses: [{code: OK}, {remaining: 2}]}},
 {descriptors: [other=], expect: {reset: none}},
 {descriptors: [other=], expect: {rule: d.other}},
+{descriptors: [login=], expect: {banned: true}},
 ";
     let shown = [
         "1: ok: expected 0, actual 1",
@@ -101,6 +114,7 @@ fn every_key_can_fail() {
         "7: status 2 remaining: expected 2, actual 1",
         "8: reset: expected none, actual 1d",
         "9: rule: expected 'd.other', actual 'other'",
+        "10: banned: expected true, actual false",
     ];
     assert_eq!(run_steps(steps), shown);
 }

@@ -99,7 +99,7 @@ impl Row {
 
 /// Returns a denial in words; its entries if they are not those of the key.
 fn denial(denial: &Denial, key: &[OwnedEntry]) -> String {
-    let Denial { hits, rule, limit, control, retry_ms, entries, policy, .. } = denial;
+    let Denial { hits, rule, limit, control, retry_ms, banned, entries, policy, .. } = denial;
     let by = match (limit, rule, control) {
         (None, _, Some(control)) => control.clone(),
         (None, ..) => "its failure policy: the store did not answer".to_owned(),
@@ -109,7 +109,8 @@ fn denial(denial: &Denial, key: &[OwnedEntry]) -> String {
     };
     let policy = policy.as_ref().map(|policy| format!(", by policy {policy}, as the store failed"));
     let policy = policy.unwrap_or_default();
-    let wait = retry_ms.map(|wait| format!("; retry in {}", rounded(wait))).unwrap_or_default();
+    let what = if *banned { "banned for another" } else { "retry in" };
+    let wait = retry_ms.map(|wait| format!("; {what} {}", rounded(wait))).unwrap_or_default();
     let entries = match entries == key {
         true => String::new(),
         false => format!(" for {}", crate::print::entries(entries)),
@@ -223,6 +224,10 @@ mod tests {
         let wanted =
             "2 hits denied by user: 3 per day, by policy local, as the store failed; retry in 1s";
         assert_eq!(denial(&by_policy, &key), wanted);
+        let banned =
+            Denial { banned: true, ..text(Some("user"), Some("3 per day"), None, Some(2_520_000)) };
+        let wanted = "2 hits denied by user: 3 per day; banned for another 42m";
+        assert_eq!(denial(&banned, &key), wanted);
         for (rule, limit, control, wait, wanted) in [
             (Some("user"), Some("3 per day"), None, Some(59_000), "user: 3 per day; retry in 59s"),
             (

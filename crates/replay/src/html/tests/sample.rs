@@ -85,6 +85,7 @@ fn rule(
         is_shadow: false,
         requests: series.iter().sum(),
         denied: count(over, keys, key),
+        bans: None,
         series,
     }
 }
@@ -150,6 +151,7 @@ fn shop(file: &str, strictness: u64) -> SideReport {
         rule(("shop.user_agent", file, 44), morning(&mut noise, 88), |_, _| 0, 0, path),
     ];
     rules[3].is_shadow = true;
+    rules[3].bans = Some(41);
     rules.sort_by_key(|rule| (rule.is_shadow, std::cmp::Reverse(rule.denied.requests)));
     side(file, rules, 3)
 }
@@ -324,6 +326,7 @@ pub(super) fn hostile() -> Report {
             is_shadow: true,
             requests: 999_999_999_999,
             denied: Count { series: vec![u64::MAX; MINUTES], ..none() },
+            bans: Some(999_999_999_999),
             series: (0..MINUTES as u64).collect(),
         };
         side.rules.resize_with(130, one);

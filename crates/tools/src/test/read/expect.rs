@@ -9,11 +9,11 @@ use weir_rules::values::{Field, Reader, Section};
 #[rustfmt::skip]
 pub(super) static EXPECT: Section = Section {
     what: "`expect`",
-    keys: &["ok", "over", "code", "remaining", "reset", "limit", "rule", "retry", "result", "reserved", "headers", "statuses"],
+    keys: &["ok", "over", "code", "remaining", "reset", "limit", "rule", "retry", "banned", "result", "reserved", "headers", "statuses"],
 };
 pub(super) static STATUS: Section = Section {
     what: "an item of `statuses`",
-    keys: &["code", "remaining", "reset", "limit", "rule", "retry", "result", "reserved"],
+    keys: &["code", "remaining", "reset", "limit", "rule", "retry", "banned", "result", "reserved"],
 };
 
 const CODES: [(&str, bool); 2] = [("OK", false), ("OVER_LIMIT", true)];
@@ -94,6 +94,7 @@ fn status_field(reader: &mut Reader<'_>, (key, value): Field<'_>, status: &mut E
         },
         "limit" => status.limit = Some(text(reader, value, key)),
         "rule" => status.rule = Some(text(reader, value, key)),
+        "banned" => status.banned = reader.bool(value, key),
         "result" => status.result = reader.choice(value, key, &RESULTS),
         "reserved" => status.reserved = reader.number(value, key, 0..=u32::MAX),
         _ if is_none => status.retry = Some(None),
