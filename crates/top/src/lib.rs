@@ -140,7 +140,9 @@ pub enum Outcome<'a> {
     Admitted(&'a [NearAdmission<'a>]),
     Denied,
     /// Denied, by a ban or by that with which it begins; and the time until the ban ends.
-    Banned { ends_in: Micros },
+    Banned {
+        ends_in: Micros,
+    },
     /// Admitted only because of a shadow mode, of a limit, a rule or all; near other limits.
     WouldBeDenied(&'a [NearAdmission<'a>]),
 }
@@ -305,8 +307,8 @@ impl Top {
         share.others(texts).await
     }
 
-    /// Returns one list of all replicas: of this one, and of others. Paths of rules are as they are shown. Bans are not
-    /// shared: their list is of this replica.
+    /// Returns one list of all replicas: of this one, and of others. Paths of rules are as they are shown. Bans are
+    /// not shared: their list is of this replica.
     pub fn list_all(&self, query: &TopQuery<'_>, others: &Others) -> TopList {
         if query.by == By::Banned {
             return self.list(query);

@@ -167,8 +167,8 @@ pub struct LimitUsage {
     pub reset_ms: u64,
 }
 
-/// Returns the rows of `merged` that a query asks for, those with the greatest count first. `ends_in` gets the hash of a
-/// key, and returns the milliseconds until its ban ends.
+/// Returns the rows of `merged` that a query asks for, those with the greatest count first. `ends_in` gets the hash of
+/// a key, and returns the milliseconds until its ban ends.
 pub(super) fn by_count<P>(
     mut merged: Merged<P>,
     query: &TopQuery<'_>,
