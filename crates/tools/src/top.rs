@@ -132,7 +132,7 @@ fn print_list(list: &TopList, is_part: bool, out: &mut dyn Write) -> io::Result<
         By::Denied => ("denied hit", "no hits are denied"),
         By::WouldBeDenied => ("would-be-denied hit", "no hits would be denied"),
         By::Near => ("hit", "no key is near a limit"),
-        By::Banned => ("hit denied by a ban", "no key is banned"),
+        By::Banned => ("hit", "no key is banned"),
     };
     if list.rows.is_empty() {
         line(out, none)?
@@ -230,7 +230,8 @@ HITS  OVERCOUNT  DOMAIN  RULE  KEY
             "domain": "shop", "entries": [{ "key": "user", "value": "m1" }], "rule": "user",
             "count": 7, "error": 0, "banned_ms": 2_520_000,
         });
-        let top = |by: &str| json!({ "by": by, "seconds": 60, "total": 7, "unlisted": 0, "rows": [row] });
+        let top =
+            |by: &str| json!({ "by": by, "seconds": 60, "total": 7, "unlisted": 0, "rows": [row] });
         let rows = "\
 HITS  OVERCOUNT  DOMAIN  RULE  KEY
    7          0  shop    user  user=m1 (banned 42m)
