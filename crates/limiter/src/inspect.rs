@@ -94,6 +94,9 @@ impl<S: States> Limiter<S> {
         let lookup = lookup.map_err(|(_, why)| ResetError::BadDescriptor(why))?;
         if let Some(key) = counted_key(domain, &lookup) {
             self.store.reset(key, timeout).await.map_err(ResetError::Store)?;
+            if let (Some(top), Some(matched)) = (&self.top, lookup.matched.first()) {
+                top.end_ban(domain, key.key.entries, matched.path());
+            }
         }
         Ok(applied(&request, &lookup, &self.options.key_prefix))
     }

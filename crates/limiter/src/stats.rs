@@ -147,6 +147,9 @@ impl<'a> CountedHits<'a> {
             _ if matched.passes_by_shadow_mode(decision) => Outcome::WouldBeDenied(&near),
             true => Outcome::Admitted(&near),
             false if options.shadow_mode => Outcome::WouldBeDenied(&near),
+            false if decision.banned => {
+                Outcome::Banned { ends_in: decision.retry_after.unwrap_or(0) }
+            }
             false => Outcome::Denied,
         };
         let (domain, entries) = (charge.key.domain, charge.key.entries);

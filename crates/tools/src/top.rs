@@ -1,4 +1,4 @@
-//! `weir top`: lists the keys with the most hits, the most denials, and near a limit.
+//! `weir top`: lists the keys with the most hits, the most denials, near a limit, and banned.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -22,10 +22,12 @@ Examples:
   weir top -d shop --rule user --window 1m
   weir top --sort-by would-be-denied
   weir top --sort-by near --output json
+  weir top --sort-by banned
   weir top --sort-by denied --window 1m --watch
 
-It lists the keys of all replicas that share their lists (top.share), else of one. The last line has the time over which
-they are counted, which may be somewhat more than the window. The true count of a key is at most OVERCOUNT lower.";
+It lists the keys of all replicas that share their lists (top.share), else of one; banned keys are always those of one.
+The last line has the time over which they are counted, which may be somewhat more than the window. The true count of a
+key is at most OVERCOUNT lower.";
 
 const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -45,7 +47,7 @@ pub struct TopArgs {
     /// Only keys of this rule, as the column RULE names it.
     #[arg(long, value_name = "NAME", requires = "domain")]
     rule: Option<String>,
-    /// The time over which hits are counted. Keys near a limit are those of now.
+    /// The time over which hits are counted. Keys near a limit and banned keys are those of now.
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = windows())]
     window: String,
     /// The largest number of keys.
@@ -78,12 +80,13 @@ fn windows() -> [PossibleValue; 4] {
 }
 
 /// The lists, by their names in the API with dashes.
-fn lists() -> [PossibleValue; 4] {
+fn lists() -> [PossibleValue; 5] {
     [
         ("hits", "Hits requested, admitted or not"),
         ("denied", "Hits denied"),
         ("would-be-denied", "Hits that only a shadow mode admits"),
         ("near", "How much of a limit is used"),
+        ("banned", "Hits denied by a ban, of keys that are banned now"),
     ]
     .map(|(name, help)| PossibleValue::new(name).help(help))
 }
@@ -129,6 +132,7 @@ fn print_list(list: &TopList, is_part: bool, out: &mut dyn Write) -> io::Result<
         By::Denied => ("denied hit", "no hits are denied"),
         By::WouldBeDenied => ("would-be-denied hit", "no hits would be denied"),
         By::Near => ("hit", "no key is near a limit"),
+        By::Banned => ("hit", "no key is banned"),
     };
     if list.rows.is_empty() {
         line(out, none)?
@@ -137,8 +141,8 @@ fn print_list(list: &TopList, is_part: bool, out: &mut dyn Write) -> io::Result<
     }
     let since = rounded(list.seconds.saturating_mul(1_000));
     let total = match list.by {
-        // One hit may be near several limits.
-        By::Near => String::new(),
+        // One hit may be near several limits, and bans are not of a window.
+        By::Near | By::Banned => String::new(),
         _ if is_part => format!("{} of all keys ", counted(list.total, what)),
         _ => format!("{} ", counted(list.total, what)),
     };
@@ -157,8 +161,9 @@ pub(super) fn print_rows(rows: &[TopRow], indent: usize, out: &mut dyn Write) ->
     const KEY: [Column; 3] = [Left("DOMAIN"), Left("RULE"), Left("KEY")];
     let key = |row: &TopRow| {
         let cut = if row.cut { " (cut)" } else { "" };
+        let ban = row.banned_ms.map(|ms| format!(" (banned {})", rounded(ms))).unwrap_or_default();
         let rule = row.rule.clone().unwrap_or_default();
-        [row.domain.clone(), rule, format!("{}{cut}", entries(&row.entries))]
+        [row.domain.clone(), rule, format!("{}{cut}{ban}", entries(&row.entries))]
     };
     if rows.iter().any(|row| row.near.is_some()) {
         let columns = [Right("USED"), Right("OF"), Left("LIMIT"), Right("RESET")];
@@ -217,6 +222,25 @@ HITS  OVERCOUNT  DOMAIN  RULE  KEY
             printed(&none, false),
             "no hits are denied\n0 denied hits in 5s on this replica\n"
         );
+    }
+
+    #[test]
+    fn banned_keys_are_marked() {
+        let row = json!({
+            "domain": "shop", "entries": [{ "key": "user", "value": "m1" }], "rule": "user",
+            "count": 7, "error": 0, "banned_ms": 2_520_000,
+        });
+        let top =
+            |by: &str| json!({ "by": by, "seconds": 60, "total": 7, "unlisted": 0, "rows": [row] });
+        let rows = "\
+HITS  OVERCOUNT  DOMAIN  RULE  KEY
+   7          0  shop    user  user=m1 (banned 42m)
+";
+        let denied = format!("{rows}7 denied hits in 1m on this replica\n");
+        assert_eq!(printed(&top("denied"), false), denied);
+        assert_eq!(printed(&top("banned"), false), format!("{rows}in 1m on this replica\n"));
+        let none = json!({ "by": "banned", "seconds": 60, "total": 0, "unlisted": 0, "rows": [] });
+        assert!(printed(&none, false).starts_with("no key is banned\n"));
     }
 
     #[test]

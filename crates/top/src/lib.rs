@@ -1,4 +1,4 @@
-//! The keys with the most hits and denials, with those of shadow modes listed separately, and near a limit.
+//! The keys with the most hits and denials, with those of shadow modes listed separately, near a limit, and banned.
 //!
 //! Each serving thread counts in sketches of its own: [`Top::record`] locks those of the current
 //! thread. [`Top::list`] copies them one after the other, which locks each for some microseconds, and
@@ -11,12 +11,13 @@
 //!
 //! **Bounded.** Each of the four lists of a thread has `entries` rows, and the history of hits and denials five
 //! eighths of that for each thread that counts; a row keeps up to 512 bytes of its key and 128 of the path of its
-//! rule, and has some counters.
+//! rule, and has some counters. Bans have `entries` rows for each thread, too.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
+mod bans;
 mod history;
 mod key;
 mod list;
@@ -34,6 +35,7 @@ pub use near::NearAdmission;
 pub use redact::Redaction;
 pub use share::{NotShared, Others};
 
+use std::collections::HashMap;
 use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
@@ -43,8 +45,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::{MissedTickBehavior, interval};
 
+use self::bans::Bans;
 use self::history::{History, Spans};
-use self::merge::merge;
+use self::merge::{Merged, merge};
 use self::near::{Near, NearKeys};
 use self::news::News;
 use self::share::Share;
@@ -80,7 +83,7 @@ pub struct TopOptions {
     pub share: bool,
 }
 
-/// Counts the hits, denials and near admissions of keys.
+/// Counts the hits, denials, near admissions and bans of keys.
 pub struct Top {
     hasher: KeyHasher,
     /// The lists of each thread, by the thread's number.
@@ -115,6 +118,7 @@ struct Lists {
     /// The hits of the current step.
     counted: [Sketch<()>; COUNTED],
     near: NearKeys,
+    bans: Bans,
     news: News,
 }
 
@@ -135,6 +139,10 @@ pub enum Outcome<'a> {
     /// Admitted, at or over `near_limit_ratio` of some limits.
     Admitted(&'a [NearAdmission<'a>]),
     Denied,
+    /// Denied, by a ban or by that with which it begins; and the time until the ban ends.
+    Banned {
+        ends_in: Micros,
+    },
     /// Admitted only because of a shadow mode, of a limit, a rule or all; near other limits.
     WouldBeDenied(&'a [NearAdmission<'a>]),
 }
@@ -145,6 +153,7 @@ impl Top {
         let lists = || Lists {
             counted: std::array::from_fn(|_| Sketch::new(options.entries.max(1))),
             near: NearKeys::new(options.entries),
+            bans: Bans::new(options.entries),
             news: News::default(),
         };
         let aligned = |_| Aligned { lists: Mutex::new(lists()), has_news: AtomicBool::new(false) };
@@ -195,8 +204,12 @@ impl Top {
         let key = self.hasher.key(domain, entries, rule);
         lists.counted[HITS].count(&key, hits);
         let near = match outcome {
-            Outcome::Denied => {
+            Outcome::Denied | Outcome::Banned { .. } => {
                 lists.counted[DENIED].count(&key, hits);
+                if let Outcome::Banned { ends_in } = outcome {
+                    let now = self.clock.monotonic();
+                    lists.bans.add(&key, hits, now, now.saturating_add(ends_in));
+                }
                 if lists.news.is_news(key.hash, rule, self.second.load(Relaxed)) {
                     aligned.has_news.store(true, Relaxed);
                 }
@@ -228,6 +241,14 @@ impl Top {
         }
     }
 
+    /// Lists a key as banned no longer, whose ban an operator has ended.
+    pub fn end_ban(&self, domain: &str, entries: &[Entry<'_>], rule: &str) {
+        let (key, now) = (self.hasher.key(domain, entries, rule), self.clock.monotonic());
+        for thread in &self.lists {
+            thread.lists.lock().bans.remove(key.hash, now);
+        }
+    }
+
     /// Returns one list of all threads.
     pub fn list(&self, query: &TopQuery<'_>) -> TopList {
         match query.by {
@@ -241,6 +262,13 @@ impl Top {
                 let seconds = now.saturating_sub(self.started) / SECOND;
                 TopList { seconds, ..list::by_fraction(merged, query, &self.redaction, now) }
             }
+            By::Banned => {
+                let now = self.clock.monotonic();
+                let seconds = now.saturating_sub(self.started) / SECOND;
+                let ends_in = |_: u64, ends_in: &u64| Some(*ends_in);
+                let list = list::by_count(self.bans(now), query, &self.redaction, ends_in);
+                TopList { seconds, window: Window::Start, ..list }
+            }
         }
     }
 
@@ -250,10 +278,20 @@ impl Top {
         let current = |of: &Aligned| of.lists.lock().counted[list].snapshot();
         let mut copies: Vec<Snapshot<()>> = self.lists.iter().map(current).collect();
         copies.push(past.histories[list].snapshot(query.window));
-        let seconds = past.spans.covered(query.window, self.clock.monotonic()) / SECOND;
+        let now = self.clock.monotonic();
+        let seconds = past.spans.covered(query.window, now) / SECOND;
         drop(past);
         let merged = merge(copies, |(), ()| {});
-        TopList { seconds, ..list::by_count(merged, query, &self.redaction) }
+        let bans: HashMap<u64, u64> =
+            self.bans(now).rows.iter().map(|row| (row.hash, row.payload)).collect();
+        let ends_in = |hash: u64, &(): &()| bans.get(&hash).copied();
+        TopList { seconds, ..list::by_count(merged, query, &self.redaction, ends_in) }
+    }
+
+    /// Returns the bans of all threads, with the milliseconds until each ends.
+    fn bans(&self, now: Micros) -> Merged<u64> {
+        let copies = self.lists.iter().map(|of| of.lists.lock().bans.snapshot(now));
+        merge(copies.collect(), |ends_in, other| *ends_in = other.max(*ends_in))
     }
 
     /// Writes the lists once a second, if they are to be shared. Never ends.
@@ -269,8 +307,12 @@ impl Top {
         share.others(texts).await
     }
 
-    /// Returns one list of all replicas: of this one, and of others. Paths of rules are as they are shown.
+    /// Returns one list of all replicas: of this one, and of others. Paths of rules are as they are shown. Bans are
+    /// not shared: their list is of this replica.
     pub fn list_all(&self, query: &TopQuery<'_>, others: &Others) -> TopList {
+        if query.by == By::Banned {
+            return self.list(query);
+        }
         let own = self.list(&TopQuery { window: query.window, ..TopQuery::new(query.by) });
         others.merged(own, &self.redaction.secret_id(), query)
     }

@@ -25,6 +25,8 @@ named_enum! {
         WouldBeDenied = "would_be_denied",
         /// How much of a limit is used, of those keys that are near one.
         Near = "near",
+        /// Hits denied by a ban, of those keys that are banned.
+        Banned = "banned",
     }
 }
 
@@ -62,7 +64,7 @@ named_enum! {
 #[derive(Clone, Copy)]
 pub struct TopQuery<'a> {
     pub by: By,
-    /// Not for [`By::Near`], which lists what is near a limit now.
+    /// Not for [`By::Near`] and [`By::Banned`], which list what is near a limit or banned now.
     pub window: Window,
     /// The largest number of rows.
     pub limit: usize,
@@ -99,7 +101,7 @@ pub type Filter<'a> = dyn Fn(&str, &[Entry<'_>]) -> bool + 'a;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopList {
     pub by: By,
-    /// The window; of those near a limit, all time.
+    /// The window; of those near a limit or banned, all time.
     #[serde(default)]
     pub window: Window,
     /// Whose hits these are.
@@ -138,10 +140,13 @@ pub struct TopRow {
     /// entries may be missing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
-    /// Hits requested; denied; that would be denied; or admitted at or over `near_limit_ratio`.
+    /// Hits requested; denied; that would be denied; admitted at or over `near_limit_ratio`; or denied by the ban.
     pub count: u64,
     /// How much `count` may be too large.
     pub error: u64,
+    /// The time until the ban of the key ends, on this replica; none without a ban.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub banned_ms: Option<u64>,
     /// The limit that the key is near; none in other lists.
     #[serde(flatten)]
     pub near: Option<LimitUsage>,
@@ -162,16 +167,20 @@ pub struct LimitUsage {
     pub reset_ms: u64,
 }
 
-/// Returns the rows of `merged` that a query asks for, those with the greatest count first.
-pub(super) fn by_count(
-    mut merged: Merged<()>,
+/// Returns the rows of `merged` that a query asks for, those with the greatest count first. `ends_in` gets the hash of
+/// a key, and returns the milliseconds until its ban ends.
+pub(super) fn by_count<P>(
+    mut merged: Merged<P>,
     query: &TopQuery<'_>,
     redaction: &Redaction,
+    ends_in: impl Fn(u64, &P) -> Option<u64>,
 ) -> TopList {
     // Of a key whose hits may all be those of others, nothing is known.
     merged.rows.retain(|row| row.count > row.error && query.selects(&row.key, redaction));
     merged.sort(|a, b| count_order((a.count, a.error), (b.count, b.error)));
-    list(merged, query, redaction, |()| None)
+    list(merged, query, redaction, |row, shown| {
+        shown.banned_ms = ends_in(row.hash, &row.payload);
+    })
 }
 
 /// Returns the rows of `merged` whose reset is after `now`, those closest to their limit first.
@@ -186,13 +195,14 @@ pub(super) fn by_fraction(
         let (a_used, b_used) = (&a.payload, &b.payload);
         use_order((a_used.used, a_used.n, a.count), (b_used.used, b_used.n, b.count))
     });
-    let near = |near: &Near| {
-        Some(LimitUsage {
+    let near = |row: &Row<Near>, shown: &mut TopRow| {
+        let near = &row.payload;
+        shown.near = Some(LimitUsage {
             limit: near.limit.to_string(),
             used: near.used,
             n: near.n,
             reset_ms: near.reset.saturating_sub(now).div_ceil(1_000),
-        })
+        });
     };
     TopList { window: Window::Start, ..list(merged, query, redaction, near) }
 }
@@ -219,20 +229,20 @@ pub(super) fn order(a: &TopRow, b: &TopRow) -> Ordering {
     by_number.then_with(|| key(a).cmp(&key(b)))
 }
 
-/// Returns the list of sorted rows.
+/// Returns the list of sorted rows, each shown with what `complete` adds.
 fn list<P>(
     merged: Merged<P>,
     query: &TopQuery<'_>,
     redaction: &Redaction,
-    near: impl Fn(&P) -> Option<LimitUsage>,
+    complete: impl Fn(&Row<P>, &mut TopRow),
 ) -> TopList {
     let Merged { mut rows, total, unlisted, .. } = merged;
     let cut_off = rows.drain(query.limit.min(rows.len())..).map(|row| row.count).max();
-    let row = |row: &Row<P>| TopRow {
-        count: row.count,
-        error: row.error,
-        near: near(&row.payload),
-        ..shown(&row.key, redaction)
+    let row = |row: &Row<P>| {
+        let mut shown = shown(&row.key, redaction);
+        (shown.count, shown.error) = (row.count, row.error);
+        complete(row, &mut shown);
+        shown
     };
     let rows = rows.iter().map(row).collect();
     TopList {
@@ -263,6 +273,7 @@ fn shown(key: &RowKey, redaction: &Redaction) -> TopRow {
         cut: key.is_cut(),
         count: 0,
         error: 0,
+        banned_ms: None,
         near: None,
         tag: redaction.tag(key.cut_tag),
     }

@@ -257,6 +257,7 @@ impl SharedKey {
             cut: !self.tag.is_empty(),
             count,
             error,
+            banned_ms: None,
             near,
             tag: self.tag.clone(),
         }

@@ -1,5 +1,6 @@
 //! The lists against exact counts.
 
+mod bans;
 mod keys;
 mod near;
 mod share;

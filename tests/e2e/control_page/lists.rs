@@ -30,6 +30,42 @@ fn what_would_be_denied_is_a_list_without_a_button_to_block() {
     page.check();
 }
 
+const BANS: &str = "\
+domain: shop
+descriptors:
+  - key: login
+    rate_limit: { unit: year, requests_per_unit: 1 }
+    ban: { after: 2, within: 10m, for: 42m }
+";
+
+#[test]
+fn a_banned_key_is_listed_and_its_ban_can_be_ended() {
+    let Some(mut page) = Page::open(serving(BANS).start(), DESK) else { return };
+    page.wait_until_live();
+    let is_shown = "document.querySelector('#banned').checkVisibility()";
+    assert_eq!(page.browser.evaluate(is_shown), false, "no key is banned");
+    for _ in 0..3 {
+        decide(&page.weir, "login", "ann");
+    }
+    page.wait_for(is_shown);
+    let row = page.text("#banned-rows tr");
+    assert!(row.contains("login=ann") && row.contains("in 4"), "{row}");
+    assert_eq!(page.browser.evaluate(CHECK), json!([]));
+    let name = "document.querySelector('#banned-rows button').ariaLabel";
+    assert_eq!(page.browser.evaluate(name), "End the ban of shop login=ann");
+    let list = ControlApi::new(&page.weir).good("/v1/top?by=denied");
+    assert!(list["rows"][0]["banned_ms"].as_u64() > Some(2_400_000), "{list}");
+
+    page.click("#banned-rows button");
+    page.wait_for("document.querySelector('#reset').open");
+    assert!(page.text("#reset-text").contains("a ban ends"), "{}", page.text("#reset-text"));
+    page.click("#reset-confirm");
+    page.wait_for("!document.querySelector('#reset').open");
+    assert_eq!(decide(&page.weir, "login", "ann"), Code::Ok);
+    page.wait_for(&format!("!{is_shown}"));
+    page.check();
+}
+
 #[test]
 fn a_block_shows_whom_it_spares() {
     let Some(mut page) = Page::open(serving(RULES).start(), DESK) else { return };

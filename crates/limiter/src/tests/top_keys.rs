@@ -386,6 +386,37 @@ descriptors:
 }
 
 #[test]
+fn banned_keys_are_listed_until_they_are_reset() {
+    let rules = "domain: d
+descriptors:
+  - key: user
+    rate_limit: {unit: hour, requests_per_unit: 1}
+    ban: {after: 2, within: 10m, for: 1h}
+  - key: shadow
+    shadow_mode: true
+    rate_limit: {unit: hour, requests_per_unit: 1}
+    ban: {after: 2, within: 10m, for: 1h}
+";
+    let bench = bench(rules);
+    let ask = || _ = bench.ask(&[("user", "ann"), ("shadow", "x")]);
+    (0..2).for_each(|_| ask());
+    assert_eq!(counts(&bench, By::Banned), []);
+    // The ban begins, and denies the next one.
+    (0..2).for_each(|_| ask());
+    bench.clock.advance(SECOND);
+    assert_eq!(counts(&bench, By::Banned), [count("user=ann user", 2)]);
+    for (by, hits) in [(By::Banned, 2), (By::Denied, 3)] {
+        let rows = list(&bench, by).rows;
+        assert_eq!((rows[0].count, rows[0].banned_ms), (hits, Some(3_599_000)));
+    }
+    let descriptor = Descriptor { entries: &[("user", "ann")], ..Default::default() };
+    let reset = bench.limiter.reset(&bench.rules, "d", &descriptor, Duration::from_secs(1));
+    assert!(reset.now_or_never().expect("memory answers now").is_ok());
+    assert_eq!(counts(&bench, By::Banned), []);
+    assert_eq!(list(&bench, By::Denied).rows[0].banned_ms, None);
+}
+
+#[test]
 fn what_only_the_shadow_mode_of_a_limit_admits_would_be_denied() {
     let bench = bench(
         "domain: d

@@ -159,8 +159,8 @@ const keyView = {
     // A value that was written here is in the lists as a hash that only weir can compute.
     const rows = by => lists[by].rows.filter(row => keyOfRow({ ...row, rule: undefined, limit: undefined }) === name);
     const facts = keyLists.flatMap(({ by }) => rows(by).map(row => [
-      by === 'near' ? `Near its limit${row.limit ? ` ${shortened(row.limit)}` : ''}` : { hits: 'Hits', denied: 'Denied', would_be_denied: 'Would be denied' }[by],
-      by === 'near' ? `${number(row.used)} of ${number(row.n)}` : countText(row),
+      by === 'near' ? `Near its limit${row.limit ? ` ${shortened(row.limit)}` : ''}` : { hits: 'Hits', denied: 'Denied', would_be_denied: 'Would be denied', banned: 'Its ban ends' }[by],
+      rowText(by, row),
     ]));
     if (facts.length && lists.minute.seconds !== undefined) facts.push(['Hits in the last minute', this.minuteText(lists.minute, rows('minute')[0])]);
     // An unknown value has no explanation, but its row has the rule.
@@ -197,11 +197,19 @@ const reset = {
       make('p', 'summary limit', make('b', '', 'Reset '), keyElement(domain, hideValues(entries))),
       used.length ? list : make('p', '', 'Nothing is counted now.'),
       state.holds ? make('p', '', `${counted(state.holds.hits, 'hit')} in flight will be forgotten: until they end, that many more may be in flight.`) : '',
-      make('p', 'hint', 'Its next hit is the first. Controls stay. Other replicas may repeat a denial for a moment.'));
+      make('p', 'hint', 'Its next hit is the first, and a ban ends. Controls stay. Other replicas may repeat a denial for a moment.'));
     byId('reset-by').value = editor.by;
     byId('reset-error').textContent = '';
     openDialog(byId('reset'));
     byId('reset-confirm').focus();
+  },
+
+  /** Opens it for the key of a list; its view if the list has only a part of the key. */
+  async openRow({ domain, entries, cut }) {
+    const known = revealValues(entries);
+    if (cut || known.some(isHidden)) return go(keyAddress(domain, entries, cut));
+    const state = await readQuietly(`/v1/state?${new URLSearchParams({ domain, descriptor: descriptorText(known) })}`);
+    this.open(domain, known, state ?? { limits: [] });
   },
 
   async confirm() {
@@ -211,7 +219,7 @@ const reset = {
     await call('DELETE', `/v1/state?${query}`);
     byId('reset').close();
     announce('The counts are reset.');
-    keyView.read();
+    if (view === keyView) keyView.read();
   },
 };
 

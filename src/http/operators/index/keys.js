@@ -5,8 +5,8 @@ const LISTS_MS = 2000;
 /** Readings of a small plot. */
 const TREND = 30;
 
-/** Each list: how it orders and shows its rows. What would be denied is not denied: nothing to block. */
-const keyLists = ['denied', 'would_be_denied', 'near', 'hits'].map(by => ({ by, hasBlock: by !== 'would_be_denied', order: new Order(), isLong: false, counts: new Map() }));
+/** Each list: how it orders and shows its rows. What would be denied is not denied: nothing to block. A ban can be ended. */
+const keyLists = ['banned', 'denied', 'would_be_denied', 'near', 'hits'].map(by => ({ by, hasAction: by !== 'would_be_denied', order: new Order(), isLong: false, counts: new Map() }));
 
 /** What was chosen: the window, and whether only this replica is to be counted. The status has the lists of a minute. */
 const chosen = { window: '1m', isHere: false };
@@ -74,6 +74,7 @@ function showKeys(list, rows, seconds) {
   const body = byId(`${by}-rows`);
   show(body.parentElement, rows.length > 0);
   show(byId(`no-${by}`), rows.length === 0);
+  if (by === 'banned') show(byId('banned'), rows.length > 0);
   const largest = Math.max(1, ...rows.map(row => row.count));
   const sorted = order.sort(rows, keyOfRow, rankOfRow, isInUse(body));
   const shown = list.isLong ? sorted : sorted.slice(0, FEW_KEYS);
@@ -93,13 +94,12 @@ function showKeys(list, rows, seconds) {
       row.trend.push(row.rate);
       if (row.trend.length > TREND) row.trend.shift();
     }
+    setText(parts.count, rowText(by, key));
     if (by === 'near') {
-      setText(parts.count, `${number(key.used)} of ${number(key.n)}`);
       setText(parts.note, `resets in ${duration(key.reset_ms, 1)}`);
       parts.fill.style.width = `${Math.min(100, (100 * key.used) / key.n)}%`;
       row.className = key.used >= key.n ? 'limited' : '';
     } else {
-      setText(parts.count, countText(key));
       setText(parts.note, row.rate === undefined ? '' : row.rate < 0.05 ? 'not now' : `${rate(row.rate)} a second`);
       parts.fill.style.width = `${(100 * key.count) / largest}%`;
       drawTrend(parts.trend, row.trend);
@@ -119,7 +119,13 @@ function drawTrend(path, trend) {
 
 const countText = ({ count, error }) => `${error ? '≤' : ''}${number(count)}`;
 
-function makeKey(key, { by, hasBlock }) {
+/** What a list shows of a key. */
+function rowText(by, key) {
+  if (by === 'near') return `${number(key.used)} of ${number(key.n)}`;
+  return by === 'banned' ? `in ${duration(key.banned_ms, 1)}` : countText(key);
+}
+
+function makeKey(key, { by, hasAction }) {
   const row = make('tr', '');
   const { domain, entries, rule, limit, cut } = key;
   const fill = make('i', '');
@@ -136,10 +142,11 @@ function makeKey(key, { by, hasBlock }) {
     row.append(make('td', 'trend', picture));
   }
   row.append(make('td', 'n', row.parts.count, row.parts.note));
-  if (hasBlock) {
-    const block = button('Block', 'quiet', () => editor.open(draftOfKey(key)), `block ${by} ${keyOfRow(key)}`);
-    block.setAttribute('aria-label', `Block ${visible(keyText(domain, entries))}`);
-    row.append(make('td', 'act', block));
+  if (hasAction) {
+    const [text, act] = by === 'banned' ? ['End the ban', () => reset.openRow(key)] : ['Block', () => editor.open(draftOfKey(key))];
+    const action = button(text, 'quiet', act, `${text} ${by} ${keyOfRow(key)}`);
+    action.setAttribute('aria-label', `${text}${by === 'banned' ? ' of' : ''} ${visible(keyText(domain, entries))}`);
+    row.append(make('td', 'act', action));
   }
   return row;
 }

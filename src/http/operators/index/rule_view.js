@@ -3,7 +3,7 @@
 /** How often a view reads what the status does not have. */
 const VIEW_MS = 10000;
 /** The lists in words, after a number and as a heading. */
-const LIST_TEXTS = { denied: ['denied', 'Most denied'], would_be_denied: ['would be denied', 'Would be denied'], near: ['near its limit', 'Near their limit'], hits: ['hits', 'Most hits'] };
+const LIST_TEXTS = { banned: ['banned', 'Bans end'], denied: ['denied', 'Most denied'], would_be_denied: ['would be denied', 'Would be denied'], near: ['near its limit', 'Near their limit'], hits: ['hits', 'Most hits'] };
 
 /** Whether a path has a hash in place of a value that weir hides, as in lists of keys. */
 const hasHash = rule => /_hash:[0-9a-f]+(?:\.|$)/.test(rule);
@@ -113,8 +113,7 @@ const ruleView = {
     const shown = keyLists.filter(({ by }) => lists[by].rows.length);
     show(byId('no-one-rule-keys'), shown.length === 0);
     byId('one-rule-keys').replaceChildren(...shown.map(({ by }) => {
-      const count = key => (by === 'near' ? `${number(key.used)} of ${number(key.n)}` : countText(key));
-      const rows = lists[by].rows.map(key => make('tr', '', rowHead(keyLink(key.domain, key, '')), make('td', 'n', count(key))));
+      const rows = lists[by].rows.map(key => make('tr', '', rowHead(keyLink(key.domain, key, '')), make('td', 'n', rowText(by, key))));
       return make('section', '', make('h3', '', LIST_TEXTS[by][1]), make('table', 'keys short', make('tbody', '', ...rows)));
     }));
   },

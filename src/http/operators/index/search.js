@@ -99,7 +99,7 @@ const searchView = {
         if (!found.has(name)) found.set(name, { key, notes: [], rank: 0 });
         const entry = found.get(name);
         entry.rank = Math.max(entry.rank, key.count);
-        entry.notes.push(by === 'near' ? `${number(key.used)} of ${number(key.n)} used` : `${countText(key)} ${LIST_TEXTS[by][0]}`);
+        entry.notes.push({ near: `${rowText(by, key)} used`, banned: `ban ends ${rowText(by, key)}` }[by] ?? `${countText(key)} ${LIST_TEXTS[by][0]}`);
       }
       await pause();
     }

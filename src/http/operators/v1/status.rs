@@ -202,6 +202,7 @@ fn top_keys(top: &Top, others: Option<&Others>) -> Value {
         "denied": list(By::Denied),
         "would_be_denied": list(By::WouldBeDenied),
         "near": list(By::Near),
+        "banned": list(By::Banned),
         "hits": list(By::Hits),
     })
 }

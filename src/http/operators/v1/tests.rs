@@ -161,7 +161,7 @@ async fn parameters_are_checked() {
     for (uri, wanted) in [
         ("/v1/top?bye=hits", "did you mean `by`?"),
         ("/v1/top?by=deneid", "did you mean denied?"),
-        ("/v1/top?by=everything", "write one of hits, denied, would_be_denied, near"),
+        ("/v1/top?by=everything", "write one of hits, denied, would_be_denied, near, banned"),
         ("/v1/top?window=1min", "write one of 1m, 10m, 1h, start"),
         ("/v1/top?window=yesterday", "write one of 1m, 10m, 1h, start"),
         ("/v1/top?scope=her", "did you mean here?"),

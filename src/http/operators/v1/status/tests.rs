@@ -182,6 +182,7 @@ async fn a_status_has_what_is_counted() {
     assert_eq!(next["top"]["hits"]["rows"][0]["entries"][0]["value"], "ann");
     assert_eq!(next["top"]["hits"]["window"], "1m");
     assert_eq!(next["top"]["would_be_denied"]["by"], "would_be_denied");
+    assert_eq!(next["top"]["banned"]["rows"], json!([]));
     // Its times are not part of it.
     assert_eq!(bench.next_status().await.1, next_hash);
 }
