@@ -129,7 +129,7 @@ pub(super) fn plans() -> [Arc<Plan>; PLANS] {
     };
     let banning =
         |limits, ban| Plan::new(per_second(limits)).with_near_limit_ratio(Some(0.5)).with_ban(ban);
-    let minute = banning(vec![denied(fixed(2, 60))], ban(2, 30, &[20], 0));
+    let minute = banning(vec![denied(fixed(2, 60))], ban(2, 30, &[20, 30], 3));
     let several = || vec![fixed(2, 1), log(4, 60), shadow(fixed(1, 60)), bucketed(6, 60, 6)];
     let login = banning(several(), ban(2, 60, &[1, 10, 90], 100));
     let banning = [
@@ -138,9 +138,9 @@ pub(super) fn plans() -> [Arc<Plan>; PLANS] {
         Plan::new(per_second(several())).with_bans_of(&login),
         minute,
         login,
-        // Of the shape of those, with other numbers.
-        banning(vec![denied(fixed(3, 60))], ban(1, 7, &[5, 40], 3)),
-        banning(several(), ban(1, YEAR, &[60], 0)),
+        // Of the shape of those, with other numbers. A store forgets what the numbers of the last charge forget.
+        banning(vec![denied(fixed(3, 60))], ban(1, 30, &[5, 40], 3)),
+        banning(several(), ban(1, 60, &[60, 70], 100)),
         banning(vec![gcra(3, 60, 3, 0)], ban(3, 9, &[2, 4, 8, 16], 60)),
         banning(vec![denied(token(3, 1, 7, true))], ban(1, 1, &[1], 0)),
         banning(vec![concurrency(2, None), sliding(2, 10)], ban(1, 60, &[7], 0)),
