@@ -16,6 +16,7 @@ tests=(
   a_drain_loses_no_request
   an_eviction_leaves_a_replica
   a_rollback_keeps_the_number_of_autoscaled_replicas
+  autoscaling_begins_with_the_replicas_of_a_scaled_deployment
   a_release_moves_to_a_disk
   counts_on_a_disk_survive_a_kill
   a_renewed_certificate_is_served
@@ -180,13 +181,16 @@ END
     fail "the disruption budget to allow the first eviction of two" "${answers[*]}"
 }
 
+replicas_are() { [[ $(kube get deployment weir --output 'jsonpath={.spec.replicas}') == "$1" ]]; }
+
+# A Redis that does not exist: no pod has to be ready, and the chart has no other Deployment.
+without_pods=(--set "store.kind=redis,store.redis.url=none:6379,image.repository=${image%:*},image.tag=${image##*:}")
+autoscaling=(--set "autoscaling.enabled=true,autoscaling.minReplicas=2")
+
 # Nothing measures pods here, so the autoscaler only applies its bounds, and the number in between is set by hand.
 a_rollback_keeps_the_number_of_autoscaled_replicas() {
   local helm revision
-  replicas_are() { [[ $(kube get deployment weir --output 'jsonpath={.spec.replicas}') == "$1" ]]; }
-  # A Redis that does not exist: no pod has to be ready, and the chart has no other Deployment.
-  local values=(--set "autoscaling.enabled=true,autoscaling.minReplicas=2,store.kind=redis,store.redis.url=none:6379"
-    --set "image.repository=${image%:*},image.tag=${image##*:}")
+  local values=("${without_pods[@]}" "${autoscaling[@]}")
   for helm in "${helms[@]}"; do
     run_helm "$helm" install weir helm/weir "${values[@]}" >/dev/null
     wait_for 60 "the autoscaler sets two replicas" replicas_are 2
@@ -202,6 +206,21 @@ a_rollback_keeps_the_number_of_autoscaled_replicas() {
       fi
     done
     run_helm "$helm" uninstall weir --wait >/dev/null
+  done
+}
+
+# Helm 4 leaves a number that another program has set last, as docs/install.md says.
+autoscaling_begins_with_the_replicas_of_a_scaled_deployment() {
+  local helm=${helms[-1]} end
+  [[ $(run_helm "$helm" version --short) == v4* ]] || return 0
+  run_helm "$helm" install weir helm/weir "${without_pods[@]}" --set replicaCount=3 >/dev/null
+  kube scale deployment weir --replicas=4 >/dev/null
+  run_helm "$helm" upgrade weir helm/weir "${without_pods[@]}" "${autoscaling[@]}" --server-side=true >/dev/null
+  # Longer than the autoscaler's interval.
+  end=$((SECONDS + 20))
+  while ((SECONDS < end)); do
+    replicas_are 4 || fail "4 replicas after autoscaling began" "$(kube get deployment weir)"
+    sleep 0.5
   done
 }
 

@@ -310,8 +310,7 @@ impl<S: States> Limiter<S> {
     pub async fn explain<'s>(
         &self,
         active: impl Into<ActiveView<'s>>,
-        domain: &str,
-        descriptors: &[Vec<Entry<'_>>],
+        (domain, descriptors): (&str, &[Vec<Entry<'_>>]),
         near: bool,
         timeout: Duration,
     ) -> Result<Explained<LiveDescriptor>, String> {

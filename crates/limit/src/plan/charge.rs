@@ -45,7 +45,7 @@ impl Plan {
     ) -> ChargeOutcome {
         self.advance(state, now);
         if let Some(ban) = &self.ban {
-            return self.charge_banning(ban, state, now, op, hold);
+            return self.charge_banning(ban, state, now, (op, hold));
         }
         let (states, log) = (&mut *state.limits, &mut state.log);
         Advanced { plan: self, states, log, now }.charge(op, hold)
@@ -58,8 +58,7 @@ impl Plan {
         ban: &Ban,
         state: &mut State,
         now: Micros,
-        op: Op,
-        hold: u64,
+        (op, hold): (Op, u64),
     ) -> ChargeOutcome {
         let mut of_key = state.ban.as_deref().copied().unwrap_or_default();
         of_key.advance(now);

@@ -43,7 +43,7 @@ async fn explained(domain: &str, descriptors: &[&[(&str, &str)]]) -> Result<Valu
     let store = MemoryStore::new(Arc::new(ManualClock::new(1_700_049_600 * SECOND)), 1_000);
     let limiter = Limiter::new(store, crate::LimiterOptions::default());
     let view = &**snapshot.as_ref().unwrap();
-    let explained = limiter.explain(view, domain, &descriptors, false, TIMEOUT).await?;
+    let explained = limiter.explain(view, (domain, &descriptors), false, TIMEOUT).await?;
     Ok(serde_json::to_value(explained).unwrap())
 }
 

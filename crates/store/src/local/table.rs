@@ -74,6 +74,7 @@ pub(super) struct LeaseCounts {
     pub lost: AtomicU64,
 }
 
+/// When a batch was sent, and how it is charged.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     at: Micros,

@@ -197,7 +197,8 @@ pub(super) async fn explain<S: States>(State(api): State<Arc<Api<S>>>, uri: Uri)
         query.list("descriptor").map(read_descriptor).collect::<Result<_, _>>()?;
     let entries: Vec<_> = descriptors.iter().map(|descriptor| descriptor.entries()).collect();
     let snapshot = api.snapshot()?;
-    let explained = api.sources.limiter.explain(&*snapshot, &domain, &entries, near, TIMEOUT).await;
+    let explained =
+        api.sources.limiter.explain(&*snapshot, (&domain, &entries), near, TIMEOUT).await;
     let help = "write ?domain=shop&descriptor=key=value,key2=value2&descriptor=…";
     api.answer(&explained.map_err(|error| ApiError::bad_request(error, help))?)
 }
