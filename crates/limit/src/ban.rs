@@ -50,16 +50,16 @@ pub struct BanState {
 }
 
 impl BanState {
-    /// The number of bans in saved states, for good: that of no algorithm.
+    /// The tag of a ban in saved states, which never changes: no algorithm has it.
     pub(crate) const TAG: u64 = 64;
 
     /// Returns the strikes that count at `now`.
-    fn counting(&self, ban: &Ban, now: Micros) -> u8 {
+    fn counting_strikes(&self, ban: &Ban, now: Micros) -> u8 {
         if now.saturating_sub(self.since) < ban.within { self.strikes } else { 0 }
     }
 
     /// Returns the bans in a row at `now`.
-    fn in_a_row(&self, ban: &Ban, now: Micros) -> u8 {
+    fn bans_in_a_row(&self, ban: &Ban, now: Micros) -> u8 {
         let ends = self.until.saturating_add(ban.forgets_after());
         if now < ends { self.bans } else { 0 }
     }
@@ -68,7 +68,7 @@ impl BanState {
     /// numbers may still count it.
     pub(crate) fn advance(&mut self, now: Micros) {
         let ahead = self.began.saturating_sub(now);
-        (self.began, self.until) = (self.began - ahead, self.until - ahead);
+        (self.began, self.until) = (self.began - ahead, self.until.saturating_sub(ahead));
     }
 
     /// Returns whether an advanced state is that of a banned key.
@@ -78,11 +78,11 @@ impl BanState {
 
     /// Counts a strike of a key that is not banned.
     pub(crate) fn strike(&mut self, ban: &Ban, now: Micros) {
-        let before = self.counting(ban, now);
+        let before = self.counting_strikes(ban, now);
         self.since = if before == 0 { now } else { self.since.min(now) };
         self.strikes = before.saturating_add(1);
         if self.strikes >= ban.after {
-            let bans = self.in_a_row(ban, now);
+            let bans = self.bans_in_a_row(ban, now);
             let step = usize::from(bans).min(ban.lengths.len().saturating_sub(1));
             let length = ban.lengths.get(step).copied().unwrap_or(0);
             (self.strikes, self.bans) = (0, bans.saturating_add(1));
@@ -131,10 +131,10 @@ pub struct BanReading {
 impl BanReading {
     pub(crate) fn new(ban: &Ban, mut state: BanState, now: Micros) -> BanReading {
         state.advance(now);
-        let (strikes, is_banned) = (state.counting(ban, now), state.is_banned(now));
+        let (strikes, is_banned) = (state.counting_strikes(ban, now), state.is_banned(now));
         let since = if strikes > 0 || is_banned { now.saturating_sub(state.since) } else { 0 };
         let ends_in = state.until.saturating_sub(now);
-        let bans = state.in_a_row(ban, now);
+        let bans = state.bans_in_a_row(ban, now);
         BanReading { strikes, after: ban.after, since, ends_in, bans }
     }
 }

@@ -18,7 +18,7 @@ use crate::algorithms::concurrency::hash_hold_id;
 use crate::algorithms::reduce_bucket::ReduceBucket;
 use crate::algorithms::{Algorithm, LimitState};
 use crate::ban::{Ban, BanState};
-use crate::decision::{ChargeOutcome, Decision};
+use crate::decision::{ChargeOutcome, Decision, Fill};
 use crate::hit_log::{HitLog, LogBounds};
 use crate::limit::Limit;
 use crate::saved::{self, SavedNumbers};
@@ -40,7 +40,7 @@ pub struct Plan {
     near_limit_ratio: Option<f32>,
     can_lease: bool,
     ban: Option<Arc<Ban>>,
-    /// The plan whose denials are no strikes, if there are bans and those of this one are.
+    /// The same limits and bans, but no denial is a strike; none where that is so already.
     without_strikes: Option<Arc<Plan>>,
 }
 
@@ -87,7 +87,7 @@ impl Plan {
         }
     }
 
-    /// Bans keys that its limits deny too often. What else a plan is made with comes before.
+    /// Bans keys that its limits deny too often. Other methods that change a plan are called before this one.
     pub fn with_ban(self, ban: Ban) -> Plan {
         let shape = format!("{}+ban", self.shape);
         let banning = Plan { ban: Some(Arc::new(ban)), can_lease: false, ..self.reshape(&shape) };
@@ -306,6 +306,14 @@ impl State {
     /// Returns the state with the strikes and the ban of its key.
     pub fn with_ban(self, ban: BanState) -> State {
         State { ban: (ban != BanState::default()).then(|| Box::new(ban)), ..self }
+    }
+
+    /// Returns how full a state is now that was `fill` when it was charged last: a key whose ban has ended is not full.
+    pub fn fill_now(&self, fill: Fill, now: Micros) -> Fill {
+        match &self.ban {
+            Some(ban) if ban.bans > 0 && !ban.is_banned(now) => fill.min(Fill::High),
+            _ => fill,
+        }
     }
 
     /// Returns the state with the log of its sliding_log limits.

@@ -63,7 +63,7 @@ impl<'a> CountedHits<'a> {
         if self.passes_by_limits() {
             let limits = (0..16).filter(|at| self.decision.would_deny >> at & 1 > 0);
             limits.for_each(|at| rule.count_denied(at, self.over));
-        } else {
+        } else if !self.decision.banned || self.decision.ban_begins {
             rule.count_denied(self.decision.limit, self.over);
         }
     }

@@ -11,6 +11,7 @@ use crate::model::reserve::Reserve;
 use crate::model::rule::{Metadata, Rule};
 use crate::model::value_set::{Group, MatchKind};
 use crate::rate::Rate;
+use crate::read::default_forget;
 use crate::rule_set::{Domain, RuleSet};
 use crate::syntax::position::Origin;
 use weir_common::duration::exact;
@@ -115,7 +116,12 @@ fn ban_text(ban: &Ban) -> String {
         lengths => lengths.iter().map(shown).collect(),
     };
     let denials = if ban.after == 1 { "denial" } else { "denials" };
-    format!("banned for {lengths} after {} {denials} in {}", ban.after, shown(&ban.within))
+    let forgotten = match ban.lengths.len() > 1 && ban.forget != default_forget(&ban.lengths) {
+        true => format!(", forgotten after {}", shown(&ban.forget)),
+        false => String::new(),
+    };
+    let within = shown(&ban.within);
+    format!("banned for {lengths} after {} {denials} in {within}{forgotten}", ban.after)
 }
 
 /// What the domain of a rule adds to its description.

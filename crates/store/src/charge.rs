@@ -108,7 +108,10 @@ impl<'a> Charge<'a> {
         let known = match answer {
             Ok(decision) if decision.source == Source::Store => {
                 let watched = decision.would_deny >> at & 1 > 0;
-                Some(decision.allowed && !watched || charges_denied() && !decision.banned)
+                Some(
+                    decision.allowed && !watched
+                        || charges_denied() && (!decision.banned || decision.ban_begins),
+                )
             }
             Err(failed) if failed.is_refusal() => Some(false),
             _ => None,

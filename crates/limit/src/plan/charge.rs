@@ -60,11 +60,11 @@ impl Plan {
         now: Micros,
         (op, hold): (Op, u64),
     ) -> ChargeOutcome {
-        let mut of_key = state.ban.as_deref().copied().unwrap_or_default();
-        of_key.advance(now);
+        let mut ban_state = state.ban.as_deref().copied().unwrap_or_default();
+        ban_state.advance(now);
         let (states, log) = (&mut *state.limits, &mut state.log);
         let mut advanced = Advanced { plan: self, states, log, now };
-        let is_banned = of_key.is_banned(now);
+        let is_banned = ban_state.is_banned(now);
         let op = match op {
             // Never denied: nothing is granted.
             Op::UpTo(up_to) if is_banned && up_to.least == 0 => Op::UpTo(UpTo { most: 0, ..up_to }),
@@ -83,12 +83,12 @@ impl Plan {
             let is_strike = self.counts_strikes() && asks > Some(0) && advanced.strikes(hits);
             let outcome = advanced.charge(op, hold);
             if is_strike {
-                of_key.strike(ban, now);
+                ban_state.strike(ban, now);
             }
             outcome
         };
-        if asks.is_some() && of_key.is_banned(now) {
-            let ends_in = of_key.until - now;
+        if asks.is_some() && ban_state.is_banned(now) {
+            let ends_in = ban_state.until - now;
             outcome.decision = Decision {
                 allowed: false,
                 banned: true,
@@ -99,16 +99,16 @@ impl Plan {
                 ..outcome.decision
             };
         }
-        let fill = match (of_key.is_banned(now), of_key.expires(ban) > now) {
+        let fill = match (ban_state.is_banned(now), ban_state.expires(ban) > now) {
             (true, _) => Fill::Full,
             (false, true) => Fill::High,
             (false, false) => Fill::Low,
         };
         outcome.fill = outcome.fill.max(fill);
-        outcome.expires = outcome.expires.max(of_key.expires(ban));
+        outcome.expires = outcome.expires.max(ban_state.expires(ban));
         match &mut state.ban {
-            Some(kept) => **kept = of_key,
-            None if of_key != BanState::default() => state.ban = Some(Box::new(of_key)),
+            Some(kept) => **kept = ban_state,
+            None if ban_state != BanState::default() => state.ban = Some(Box::new(ban_state)),
             None => {}
         }
         outcome

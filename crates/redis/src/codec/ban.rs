@@ -18,5 +18,5 @@ pub(super) fn write(ban: &Ban, counts_strikes: bool, out: &mut Vec<u8>) {
 pub(super) fn read(numbers: &mut Reader<'_>) -> Option<BanState> {
     let &[strikes, bans] = numbers.bytes(2)? else { return None };
     let (since, began, until) = (numbers.wide()?, numbers.wide()?, numbers.wide()?);
-    Some(BanState { strikes, bans, since, began, until })
+    (began <= until).then_some(BanState { strikes, bans, since, began, until })
 }

@@ -24,10 +24,11 @@ algorithms[NUMBER] = {
   -- A clock that stepped back makes no ban longer.
   settle = function(ban, v, t)
     local a = ban.at
+    if v[a + UNTIL] < v[a + BEGAN] then return INVALID end
     local ahead = v[a + BEGAN] - t
     if ahead > 0 then v[a + BEGAN], v[a + UNTIL], moved = t, v[a + UNTIL] - ahead, true end
   end,
-  lasts = function(ban, v, t) return t < v[ban.at + UNTIL] end,
+  is_banned = function(ban, v, t) return t < v[ban.at + UNTIL] end,
   -- Counts a strike, unless a control denied.
   strike = function(ban, v, t)
     local a = ban.at

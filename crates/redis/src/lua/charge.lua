@@ -71,22 +71,29 @@ end
 -- Whether the key of an entry is banned. The reply about a log describes the state before the call.
 local function banned(rule, v)
   local ban = rule.ban
-  if not ban or not ban.algorithm.lasts(ban, v, t) then return false end
+  if not ban or not ban.algorithm.is_banned(ban, v, t) then return false end
   for i = 1, #rule do
     if rule[i].log then rule[i].room(rule[i], v, t) end
   end
   return true
 end
 
--- Takes hits a number of times of a rule with a ban, which may begin within them.
+-- Takes hits a number of times of a rule with a ban, which may begin within them: at once those that fit, which come
+-- first, and each of the others by itself.
 local function take_each(rule, v, hits, times, id)
-  local changed, grows, err, admitted, changes, grow, denied = false, false
-  for _ = 1, times do
+  local part, changed, grows, err, admitted, changes, grow, denied = times, false, false
+  for i = 1, times > 1 and #rule or 0 do
+    local limit = rule[i]
+    local fit = hits > 0 and not limit.shadow and floor(limit.room(limit, v, t, id) / hits) or times
+    if fit < part then part = fit > 0 and fit or 1 end
+  end
+  while times > 0 do
     if banned(rule, v) then return nil, false, changed, grows end
-    err, admitted, changes, grow, denied = take(rule, v, hits, 1, id)
+    err, admitted, changes, grow, denied = take(rule, v, hits, part, id)
     if err then return err end
     local strikes = denied and hits > 0 and rule.ban.algorithm.strike(rule.ban, v, t)
     changed, grows = changed or changes or strikes, grows or grow or strikes
+    times, part = times - part, 1
   end
   return nil, admitted, changed, grows
 end

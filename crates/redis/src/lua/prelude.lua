@@ -25,6 +25,6 @@ local function failed(reply)
 end
 
 local algorithms, sliding_log = {}, nil
--- Whether a state was moved because the clock stepped back by more than a period. It is written even if
--- nothing is charged, or it would deny until the clock reaches the old time.
+-- Whether a state was moved because the clock stepped back by more than a period, or behind the start of a ban. It is
+-- written even if nothing is charged, or it would deny until the clock reaches the old time.
 local moved

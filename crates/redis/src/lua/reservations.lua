@@ -37,7 +37,7 @@ algorithms[NUMBER] = {
     end
     if adds_up or not live and otherwise == OR_RESERVE then
       local ban = rule.ban
-      if ban and ban.algorithm.lasts(ban, v, t) then return nil, was, false, false, false end
+      if ban and ban.algorithm.is_banned(ban, v, t) then return nil, was, false, false, false end
       local reserved, charging, bit_of, newest = least + more, 0, 1, 0
       for i = 1, #rule do
         local limit = rule[i]

@@ -119,8 +119,8 @@ local function open(rule, key, holds_key)
     err = limit.settle(limit, v, t)
     if err then return err end
   end
-  if rule.ban then rule.ban.settle(rule.ban, v, t) end
-  return nil, state, v
+  if rule.ban then err = rule.ban.settle(rule.ban, v, t) end
+  return err, state, v
 end
 
 -- Writes a state that was read as `state`. Returns an error, if any.
@@ -141,10 +141,10 @@ local function close(rule, key, state, v, grows)
       local e = limit.algorithm.ends(limit, v, t)
       if e > ends then ends = e end
     end
-    local of_rule = log and sliding_log.ends(log, v) or 0
-    if of_rule > ends then ends = of_rule end
-    of_rule = rule.ban and rule.ban.algorithm.ends(rule.ban, v) or 0
-    if of_rule > ends then ends = of_rule end
+    local log_ends = log and sliding_log.ends(log, v) or 0
+    local ban_ends = rule.ban and rule.ban.algorithm.ends(rule.ban, v) or 0
+    if log_ends > ends then ends = log_ends end
+    if ban_ends > ends then ends = ban_ends end
     -- A number of no window: a plain INCRBY must not count in one that expires now.
     if lone and ends <= t then text = 0 end
     ends = ends > t and ceil((ends - t) / 1000) + slack or 1

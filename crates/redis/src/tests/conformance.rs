@@ -117,6 +117,31 @@ fn reservations_conform_at_length() {
 }
 
 #[test]
+fn replicas_share_strikes_and_bans() {
+    let server = Server::start();
+    let clock = Arc::new(ManualClock::new(DAWN));
+    let stores = [manual(single(&server), &clock), manual(single(&server), &clock)];
+    let window = Limit::fixed_window(1, Unit::Minute, 1).unwrap();
+    let lengths = [60 * SECOND].into();
+    let ban = weir_limit::Ban { after: 4, within: 60 * SECOND, lengths, forget: 0 };
+    let plan = Arc::new(Plan::new(vec![window]).with_ban(ban));
+    runtime().block_on(async {
+        for store in &stores {
+            store.answered().await;
+        }
+        let take =
+            async |replica: usize| conformance::take(&stores[replica], "ban", "a", &plan, 1).await;
+        assert!(take(0).await.allowed);
+        for strike in 1..=4 {
+            assert_eq!(take(strike % 2).await.ban_begins, strike == 4);
+        }
+        for replica in [0, 1] {
+            assert!(take(replica).await.banned);
+        }
+    });
+}
+
+#[test]
 #[ignore = "takes two minutes: scripts/test --all runs it"]
 fn bans_agree_with_the_model_at_length() {
     let (server, cluster) = (Server::start(), Cluster::start(3, 0));

@@ -77,12 +77,15 @@ impl Reader<'_> {
         let limits = &fields.limits;
         // Invalid limits are reported.
         let are_valid = limits.len() == fields.places.len();
-        let strikes = |limit: &Limit| limit.algorithm.kind() != AlgorithmKind::Concurrency;
+        let is_concurrency = |limit: &Limit| limit.algorithm.kind() == AlgorithmKind::Concurrency;
+        // What is written beside `key` is no mode of a limit.
+        let strikes = |limit: &Limit| !limit.shadow_mode && !is_concurrency(limit);
         let causes = [
             (
                 self.together,
                 "under `charge: together`",
-                "a request that is denied there charges nothing, and so counts no denial",
+                "a request that is denied there charges nothing, and so counts no denial (`charge` may be in an \
+                 overlay)",
             ),
             (is_quota, "beside `quota_mode`", "the denial of a quota does not deny the request"),
             (
@@ -96,13 +99,13 @@ impl Reader<'_> {
                 "it denies every request anyway",
             ),
             (
-                are_valid && !limits.is_empty() && !limits.iter().any(strikes),
+                are_valid && !limits.is_empty() && limits.iter().all(is_concurrency),
                 "with concurrency alone",
                 "what denies must be a limit of hits: add one to `rate_limits`",
             ),
             (
-                are_valid && limits.len() > 1 && limits.iter().all(|limit| limit.shadow_mode),
-                "beside limits that are all in `shadow_mode`",
+                are_valid && !limits.iter().all(is_concurrency) && !limits.iter().any(strikes),
+                "beside limits of hits that are all in `shadow_mode`",
                 "only what enforces denies; set `shadow_mode` beside `key` to try the whole rule",
             ),
         ];

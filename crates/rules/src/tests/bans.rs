@@ -25,7 +25,7 @@ fn what_is_absent_has_a_default() {
     let set = good(&text("rates: [5/m, 50/d]", steps));
     let rule = set.rules().next().unwrap();
     assert_eq!(rule.ban().unwrap().forget, 7_200 * SECOND);
-    let words = "5 per minute + 50 per day; banned for 1m, 10m, then 1h after 1 denial in 1m30s";
+    let words = "5 per minute + 50 per day; banned for 1m, 10m, then 1h after 1 denial in 1m30s, forgotten after 2h";
     // Several limits are no fixed windows of the reference.
     assert!(
         rule.limits_text().ends_with(words.split_once("; ").unwrap().1),
@@ -67,7 +67,14 @@ fn each_mistake_is_an_error_at_its_place() {
         (
             "rate_limits: [{ rate: 5/m, shadow_mode: true }, { rate: 9/h, shadow_mode: true }]",
             ban,
-            "limits that are all in `shadow_mode`",
+            "limits of hits that are all in `shadow_mode`",
+        ),
+        ("rate_limits: [{ rate: 5/m, shadow_mode: true }]", ban, "are all in `shadow_mode`"),
+        (
+            "rate_limits: [{ rate: 5/m, shadow_mode: true }, \
+             { algorithm: concurrency, requests_per_unit: 5 }]",
+            ban,
+            "are all in `shadow_mode`",
         ),
         ("lease: true\n  rate: 5/m", ban, "`lease` beside `ban`"),
     ] {

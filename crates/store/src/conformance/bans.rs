@@ -25,6 +25,7 @@ fn plan(n: u32) -> Plan {
 /// Runs all of the suite about bans.
 pub async fn conforms(store: &impl Store, clock: &ManualClock) {
     bans_end_to_the_microsecond(store, clock).await;
+    strikes_and_rows_end_to_the_microsecond(store, clock).await;
     denied_reservations_are_strikes(store, clock).await;
     a_control_counts_no_strikes_and_obeys_bans(store).await;
     other_keys_and_other_numbers(store, clock).await;
@@ -60,6 +61,27 @@ async fn bans_end_to_the_microsecond(store: &impl Store, clock: &ManualClock) {
     clock.advance(600 * MINUTE);
     assert!(!take(4).await.banned);
     assert_eq!(take(1).await.retry_after, Some(SECOND));
+}
+
+/// The second of two strikes bans until `within` after the first one. Lengths start over `forget` after a ban.
+async fn strikes_and_rows_end_to_the_microsecond(store: &impl Store, clock: &ManualClock) {
+    let plan = Arc::new(plan(3));
+    for (edge, begins) in [(1, true), (0, false)] {
+        let value = format!("within-{edge}");
+        let take = async || take(store, "ban-edges", &value, &plan, 9).await;
+        take().await;
+        clock.advance(10 * MINUTE - edge);
+        assert_eq!(take().await.ban_begins, begins, "{edge}");
+    }
+    for (edge, length) in [(1, 60 * MINUTE), (0, SECOND)] {
+        let value = format!("forget-{edge}");
+        let take = async || take(store, "ban-edges", &value, &plan, 9).await;
+        take().await;
+        assert_eq!(take().await.retry_after, Some(SECOND));
+        clock.advance(SECOND + 600 * MINUTE - edge);
+        take().await;
+        assert_eq!(take().await.retry_after, Some(length), "{edge}");
+    }
 }
 
 /// A reservation that is denied is a strike, also where nothing was counted before; a settlement is none.

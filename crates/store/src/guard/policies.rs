@@ -91,7 +91,8 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
 
     pub(super) fn share(&self, plan: &Arc<Plan>) -> Arc<Plan> {
         match self.options.replicas {
-            0 | 1 => plan.clone(),
+            // A share has no bans.
+            0 | 1 if plan.ban().is_none() => plan.clone(),
             replicas => Arc::new(plan.replica_share(replicas)),
         }
     }

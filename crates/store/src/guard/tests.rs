@@ -8,8 +8,8 @@ use crate::conformance::{self, DAWN, plan, take, try_read, try_reset};
 use crate::{Charge, Entry, Key, Role};
 use weir_common::clock::ManualClock;
 use weir_limit::{
-    Limit, Op, Otherwise, Plan, ReduceBucket, ReservationOp, ReservationResult, Reserve, Source,
-    Undo, Unit, UpTo,
+    Ban, Limit, Op, Otherwise, Plan, ReduceBucket, ReservationOp, ReservationResult, Reserve,
+    Source, Undo, Unit, UpTo,
 };
 
 mod local;

@@ -64,7 +64,8 @@ impl KnownDenials {
         let passed = now.saturating_sub(denial.answered);
         // Hits that a window can never allow have no wait.
         let n = charge.plan.limits().first().map_or(0, |limit| limit.requests_per_unit);
-        let retry_after = denial.retry_after.filter(|_| !covers_more || hits <= n.into());
+        let is_never = covers_more && hits > n.into() && !denial.banned;
+        let retry_after = denial.retry_after.filter(|_| !is_never);
         Some(Decision {
             limit: denial.limit,
             would_deny: denial.would_deny,

@@ -210,7 +210,7 @@ impl ReservationShard {
     }
 
     fn evict_for(&mut self, print: &Print, share: usize, now: Now) -> bool {
-        let Some(candidate) = self.table.sample(SAMPLE, now) else { return true };
+        let Some(candidate) = self.table.sample(SAMPLE, now, Slot::fill) else { return true };
         if candidate.worth.fill.is_some() && self.has(share, print, now) {
             self.unrecorded += 1;
             return false;
@@ -230,7 +230,7 @@ impl ReservationShard {
 
     /// Evicts the reservation of a sample that lapses first; what it holds stays charged.
     fn evict(&mut self, now: Now) {
-        if let Some(candidate) = self.table.sample(SAMPLE, now) {
+        if let Some(candidate) = self.table.sample(SAMPLE, now, Slot::fill) {
             self.drop_candidate(candidate);
         }
     }

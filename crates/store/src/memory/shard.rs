@@ -302,8 +302,11 @@ impl Shard {
 
     fn sample(&mut self, is_boxed: bool, wanted: usize, now: Now) -> Option<Candidate> {
         match is_boxed {
-            true => self.boxed.sample(wanted, now),
-            false => self.packed.sample(wanted, now),
+            true => {
+                let fill = |slot: &Slot<Box<State>>| slot.value.fill_now(slot.fill(), now.micros);
+                self.boxed.sample(wanted, now, fill)
+            }
+            false => self.packed.sample(wanted, now, Slot::fill),
         }
     }
 }

@@ -205,8 +205,13 @@ impl<V> Table<V> {
         shrinks.then(|| self.resize(self.len() * 2))
     }
 
-    /// Returns the least of the next `wanted` slots; none only if there are no slots.
-    pub(super) fn sample(&mut self, wanted: usize, now: Now) -> Option<Candidate> {
+    /// Returns the least of the next `wanted` slots, as full as `fill` returns; none only if there are no slots.
+    pub(super) fn sample(
+        &mut self,
+        wanted: usize,
+        now: Now,
+        fill: impl Fn(&Slot<V>) -> Fill,
+    ) -> Option<Candidate> {
         let seconds = now.seconds();
         let buckets = self.buckets();
         let mut least: Option<Candidate> = None;
@@ -218,7 +223,7 @@ impl<V> Table<V> {
             looked += 1;
             let Some(slot) = self.slots.get_bucket(bucket) else { continue };
             seen += 1;
-            let fill = (slot.expires > seconds).then(|| slot.fill());
+            let fill = (slot.expires > seconds).then(|| fill(slot));
             let worth = Worth { fill, expires: slot.expires };
             if least.is_none_or(|least| worth < least.worth) {
                 least = Some(Candidate { worth, bucket });

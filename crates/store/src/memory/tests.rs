@@ -7,7 +7,7 @@ use crate::conformance::{self, DAWN, charge, model, plan, take};
 use crate::{Key, Operations, Role};
 use weir_common::clock::{ManualClock, SystemClock};
 use weir_common::metrics::MergedFamilies;
-use weir_limit::{Op, SECOND, Unit};
+use weir_limit::{Ban, Limit, Op, SECOND, Unit};
 
 mod full;
 mod reduce;
@@ -234,6 +234,48 @@ proptest! {
             let sweep = || store.sweep(1);
             runtime.block_on(model::agrees(&store, &clock, "model", &steps, sweep));
         }
+    }
+}
+
+/// Such a key is not within its limit any more, and a new window alone would free it.
+#[tokio::test]
+async fn a_flood_of_keys_ends_no_ban_early() {
+    let (store, clock) = store(1_000);
+    let lengths = [60 * SECOND, 3_600 * SECOND].into();
+    let ban = Ban { after: 2, within: 600 * SECOND, lengths, forget: 7_200 * SECOND };
+    let window = Limit::fixed_window(100, Unit::Second, 1).unwrap();
+    let plan = Arc::new(Plan::new(vec![window]).with_ban(ban));
+    for (key, strikes) in [("banned", 2), ("struck", 1)] {
+        for _ in 0..strikes {
+            take(&store, "d", key, &plan, 101).await;
+        }
+    }
+    clock.advance(SECOND);
+    for key in 0..20_000 {
+        take(&store, "d", &key.to_string(), &plan, 1).await;
+    }
+    assert!(store.stats().evicted.live > 10_000);
+    assert!(take(&store, "d", "banned", &plan, 0).await.banned);
+    assert!(take(&store, "d", "struck", &plan, 101).await.ban_begins);
+
+    // Bans that have ended make room for those that last.
+    let (store, clock) = self::store(1_000);
+    let short = Ban { after: 1, within: SECOND, lengths: [1, 1].into(), forget: 7_200 * SECOND };
+    let long = Ban { lengths: [60 * SECOND].into(), ..short.clone() };
+    let plan = |ban: &Ban| {
+        let window = Limit::fixed_window(1, Unit::Second, 1).unwrap();
+        Arc::new(Plan::new(vec![window]).with_ban(ban.clone()))
+    };
+    let [short, long] = [&short, &long].map(plan);
+    for key in 0..100 {
+        take(&store, "d", &format!("long{key}"), &long, 2).await;
+    }
+    for key in 0..20_000 {
+        clock.advance(2);
+        take(&store, "d", &key.to_string(), &short, 2).await;
+    }
+    for key in 0..100 {
+        assert!(take(&store, "d", &format!("long{key}"), &long, 1).await.banned, "{key}");
     }
 }
 

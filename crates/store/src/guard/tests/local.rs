@@ -209,3 +209,21 @@ async fn a_local_denial_tells_the_tokens_that_the_share_had() {
         }
     }
 }
+
+#[tokio::test]
+async fn the_local_policy_knows_no_bans() {
+    for replicas in [1, 2] {
+        let (guard, clock) = guarded(OnStoreFailure::Local, replicas);
+        let lengths = [3_600 * SECOND].into();
+        let ban = Ban { after: 1, within: SECOND, lengths, forget: 0 };
+        let window = Limit::fixed_window(2, Unit::Minute, 1).unwrap();
+        let plan = Arc::new(Plan::new(vec![window]).with_ban(ban));
+        down(&guard);
+        for _ in 0..3 {
+            let decision = take(&guard, "d", "a", &plan, 3).await;
+            assert_eq!((decision.allowed, decision.banned), (false, false));
+        }
+        clock.advance(60 * SECOND);
+        assert!(take(&guard, "d", "a", &plan, 1).await.allowed);
+    }
+}
