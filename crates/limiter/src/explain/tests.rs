@@ -69,7 +69,7 @@ fn up_to_20_rules_share_the_first_entry() {
         "domain: d\ndescriptors:\n- key: user\n  descriptors:\n{paths}- {{ key: plan, L }}\n"
     )
     .replace('L', "rate_limit: { unit: day, requests_per_unit: 5 }");
-    let file = RuleFile { name: "test.yaml".into(), text: text.into() };
+    let file = RuleFile { name: "test.yaml".into(), text };
     let (rules, problems) = RuleSet::compile(&[file], &RuleOptions::default(), None);
     assert_eq!(problems, []);
     let first_entries = |entries: &[Entry<'_>], near: bool| {
