@@ -1,5 +1,6 @@
 //! The key `ban`: what it may be, and what it cannot stand beside.
 
+use super::overlay::patched;
 use super::{good, reported};
 use weir_limit::SECOND;
 
@@ -84,4 +85,30 @@ fn each_mistake_is_an_error_at_its_place() {
     let together = format!("charge: together\n{}", text(RATE, ban));
     let problems = reported(&together).join("\n");
     assert!(problems.contains("`ban` under `charge: together`"), "{problems}");
+}
+
+#[test]
+fn a_patch_sets_a_whole_ban_or_removes_it() {
+    let ban = "{ after: 10, within: 10m, for: 1h }";
+    let words = |rules: &str, set: &str| {
+        let patches = format!("patches: [{{ match: {{ domain: d }}, set: {{ {set} }} }}]");
+        let (set, report) = patched(rules, &patches);
+        let problems: Vec<String> =
+            report.problems.iter().map(|problem| problem.message.clone()).collect();
+        (set.rules().next().unwrap().limits_text(), problems.join("; "))
+    };
+    let without = "domain: d\ndescriptors:\n- key: user\n  rate: 5/m\n";
+    let (text, problems) = words(without, &format!("ban: {ban}"));
+    assert_eq!(
+        (text.as_str(), &*problems),
+        ("5 per minute; banned for 1h after 10 denials in 10m", "")
+    );
+    let with = self::text(RATE, ban);
+    assert_eq!(words(&with, "ban: null"), ("5 per minute".to_owned(), String::new()));
+    let (text, _) = words(&with, "ban: { after: 3, within: 1m, for: 5m }");
+    assert_eq!(text, "5 per minute; banned for 5m after 3 denials in 1m");
+    // What does not fit the rule leaves it as it is.
+    let (text, problems) = words(&with, "rate: 0/m");
+    assert!(text.contains("banned for 1h"), "{text}");
+    assert!(problems.contains("`ban` beside a limit of 0"), "{problems}");
 }

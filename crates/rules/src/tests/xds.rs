@@ -407,6 +407,42 @@ fn reserve_has_a_field() {
 }
 
 #[test]
+fn ban_has_a_field() {
+    let time = |seconds| prost_types::Duration { seconds, nanos: 0 };
+    let full = pb::RateLimitBan {
+        after: 5,
+        within: Some(time(600)),
+        r#for: vec![time(60), time(3_600)],
+        forget: Some(time(7_200)),
+    };
+    let one = pb::RateLimitBan { r#for: vec![time(60)], forget: None, ..full.clone() };
+    let with = |ban| {
+        let ban = Some(ban);
+        config(vec![pb::RateLimitDescriptor { ban, ..descriptor("k", policy(4, 9)) }])
+    };
+    for (sent, wanted) in [
+        (full.clone(), "{ after: 5, within: 10m, for: [1m, 1h], forget: 2h }"),
+        (one, "{ after: 5, within: 10m, for: 1m }"),
+    ] {
+        let (by_xds, problems) = load(&with(sent));
+        assert_eq!(problems, Vec::<String>::new());
+        let limit = "rate_limit: { unit: day, requests_per_unit: 9 }";
+        let (by_file, _) =
+            compile(&format!("domain: d\ndescriptors: [{{ key: k, {limit}, ban: {wanted} }}]\n"));
+        assert!(by_xds.rules().all(|rule| rule.ban().is_some()));
+        assert!(compare(&by_xds, &by_file).is_empty(), "{wanted}");
+    }
+    let wrong = pb::RateLimitBan { after: 300, within: Some(time(-1)), ..full };
+    let files = vec![resource(&with(wrong))];
+    let loaded = Loaded::compile(files, Problems::new(100), &RuleOptions::default(), None);
+    let reported = loaded.render_errors();
+    for field in ["after", "within"] {
+        let place = format!("\n  at: descriptors[0].ban.{field} (k)\n");
+        assert!(reported.contains(&place), "{place}: {reported}");
+    }
+}
+
+#[test]
 fn lease_has_a_field() {
     for (sent, wanted) in [(None, true), (Some(true), true), (Some(false), false)] {
         let descriptor = pb::RateLimitDescriptor { lease: sent, ..descriptor("k", policy(4, 9)) };
