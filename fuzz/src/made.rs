@@ -119,6 +119,16 @@ fn rule(u: &mut Unstructured<'_>, levels: usize) -> Result<config::RateLimitDesc
         values_file: String::new(),
         group,
         lease: if u.ratio(1, 8)? { Some(u.arbitrary()?) } else { None },
+        ban: if u.ratio(1, 8)? { Some(ban(u)?) } else { None },
+    })
+}
+
+fn ban(u: &mut Unstructured<'_>) -> Result<config::RateLimitBan> {
+    Ok(config::RateLimitBan {
+        after: small(u)?,
+        within: perhaps(u, duration)?,
+        r#for: several(u, 3, duration)?,
+        forget: perhaps(u, duration)?,
     })
 }
 
