@@ -260,7 +260,8 @@ a_renewed_certificate_is_served() {
   make_secret 0x11
   deploy "${helms[-1]}" install --set tls.http.enabled=true,tls.http.secret=weir-server,store.kind=memory,replicaCount=1
   address=$(kube get service weir --output 'jsonpath={.spec.clusterIP}')
-  serves 11 >/dev/null || fail "the certificate of the secret" another
+  # The Service follows the pod.
+  wait_for 30 "the certificate of the secret is served" serves 11
   make_secret 0x22
   start=$SECONDS
   wait_for "$reload_seconds" "the renewed certificate is served" serves 22

@@ -197,7 +197,7 @@ class Pod:
 
     def start(self, container):
         image = next((image for name, image in IMAGES.items() if name in container["image"]), None)
-        if not image:
+        if image is None:
             raise OSError(f"no program for the image {container['image']}")
         # An API server that is reached by its address, whatever the Service has.
         environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/tmp"}
