@@ -5,6 +5,12 @@
 #
 # shellcheck shell=bash disable=SC2154,SC2317
 
+istio_tests=(
+  the_ingress_gateway_of_istio_limits_addresses_and_routes
+  sidecars_of_istio_limit_callers
+  proxies_of_istio_verify_weirs_own_certificate
+)
+
 helm_in() { # namespace argument…
   helm --namespace "$1" "${@:2}" --timeout 3m >"$work/helm.log" 2>&1 || {
     cat "$work/helm.log" >&2

@@ -7,10 +7,8 @@ source scripts/gateways/envoy-gateway.sh
 # shellcheck source=scripts/gateways/istio.sh
 source scripts/gateways/istio.sh
 
-# Those of Istio run when they are named: scripts/test-gateways sidecars_of_istio_limit_callers
-#
 # shellcheck disable=SC2034 # used by scripts/test-gateways
-tests=("${envoy_gateway_tests[@]}")
+tests=("${envoy_gateway_tests[@]}" "${istio_tests[@]}")
 
 fail() { # expected seen
   say "expected $1. Seen: $2"

@@ -415,7 +415,8 @@ fn ban_has_a_field() {
         r#for: vec![time(60), time(3_600)],
         forget: Some(time(7_200)),
     };
-    let one = pb::RateLimitBan { r#for: vec![time(60)], forget: None, ..full.clone() };
+    let one =
+        pb::RateLimitBan { after: 5, within: full.within, r#for: vec![time(60)], forget: None };
     let with = |ban| {
         let ban = Some(ban);
         config(vec![pb::RateLimitDescriptor { ban, ..descriptor("k", policy(4, 9)) }])
