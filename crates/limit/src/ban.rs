@@ -9,7 +9,7 @@
 //! list of lengths. There, time is that of a log; here it is that of the store.
 
 use crate::saved::{self, SavedNumbers};
-use crate::time::Micros;
+use crate::time::{MAX_PERIOD, Micros};
 
 /// When a key is banned, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +27,11 @@ pub struct Ban {
 impl Ban {
     /// The most lengths of a ban.
     pub const MAX_LENGTHS: usize = 16;
+
+    /// Returns how long bans of these lengths are remembered if nobody says: ten times the last, at most 100 years.
+    pub fn default_forget(lengths: &[Micros]) -> Micros {
+        lengths.last().map_or(0, |last| last.saturating_mul(10).min(MAX_PERIOD))
+    }
 
     /// Returns how long a ban is remembered after its end: not at all if each is as long as the first.
     pub fn forgets_after(&self) -> Micros {

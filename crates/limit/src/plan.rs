@@ -308,6 +308,10 @@ impl State {
         State { ban: (ban != BanState::default()).then(|| Box::new(ban)), ..self }
     }
 
+    fn ban_state(&self) -> BanState {
+        self.ban.as_deref().copied().unwrap_or_default()
+    }
+
     /// Returns how full a state is now that was `fill` when it was charged last: a key whose ban has ended is not full.
     pub fn fill_now(&self, fill: Fill, now: Micros) -> Fill {
         match &self.ban {

@@ -11,7 +11,6 @@ use crate::model::reserve::Reserve;
 use crate::model::rule::{Metadata, Rule};
 use crate::model::value_set::{Group, MatchKind};
 use crate::rate::Rate;
-use crate::read::default_forget;
 use crate::rule_set::{Domain, RuleSet};
 use crate::syntax::position::Origin;
 use weir_common::duration::exact;
@@ -116,7 +115,7 @@ fn ban_text(ban: &Ban) -> String {
         lengths => lengths.iter().map(shown).collect(),
     };
     let denials = if ban.after == 1 { "denial" } else { "denials" };
-    let forgotten = match ban.lengths.len() > 1 && ban.forget != default_forget(&ban.lengths) {
+    let forgotten = match ban.lengths.len() > 1 && ban.forget != Ban::default_forget(&ban.lengths) {
         true => format!(", forgotten after {}", shown(&ban.forget)),
         false => String::new(),
     };

@@ -26,7 +26,6 @@ use crate::model::stats::{LimitStats, RuleSeries};
 use crate::model::value_set::{Group, ValueSet};
 use crate::syntax::position::Origin;
 use crate::syntax::tree::Node;
-pub(crate) use ban::default_forget;
 use descriptor::{Above, Below, Descriptor, DescriptorNode, limit_nodes};
 use limits::algorithm::OfRule;
 use reader::Reader;
@@ -95,7 +94,8 @@ impl Reader<'_> {
         }
         self.lint_value(&read.key, &read.value, value_position);
         let (rate_limit, rate_limits) = limit_nodes(fields);
-        let rule = OfRule { key: &read.key, reserves: reserve_node.is_some() };
+        let (reserves, bans) = (reserve_node.is_some(), ban_node.is_some());
+        let rule = OfRule { key: &read.key, reserves, bans };
         read.rate_limit = self.rate_limit(&rate_limit, rate_limits, rule);
         if let Some(reserve) = reserve_node {
             read.reserve = self.reserve(reserve, node, &read.key, read.rate_limit.as_ref());
@@ -104,8 +104,7 @@ impl Reader<'_> {
             read.ban = self.ban(ban, read.quota_mode, read.rate_limit.as_ref());
         }
         if let Some(lease) = lease_node {
-            let others = (reserve_node.is_some(), ban_node.is_some());
-            read.lease = self.lease(lease, others, read.rate_limit.as_ref());
+            read.lease = self.lease(lease, rule, read.rate_limit.as_ref());
         }
         let text = read.text();
         let is_alone = set.is_none() && !text.contains('*');

@@ -15,7 +15,6 @@ use crate::model::keys::limits::{ParameterValue, charges_denied_by_default, para
 use crate::model::reserve::{Reserve, default_at_most};
 use crate::model::rule::Rule;
 use crate::model::value_set::{Group, SetKind, ValueSet};
-use crate::read::default_forget;
 use crate::rule_set::{Domain, RuleSet};
 use crate::source::YAML_HEADER;
 use weir_limit::{AlgorithmKind, Ban, Limit, Micros, SECOND};
@@ -206,7 +205,7 @@ fn write_ban(ban: &Ban, indent: &str, out: &mut String) {
         "for",
         if let [one] = &*shown { one.clone() } else { format!("[{}]", shown.join(", ")) },
     );
-    if *forget != default_forget(lengths) {
+    if *forget != Ban::default_forget(lengths) {
         map.add("forget", duration(*forget));
     }
     let _ = writeln!(out, "{indent}ban: {map}");

@@ -50,6 +50,11 @@ impl Bans {
         self.rows.remove(&(end, hash)).filter(|_| end > now)
     }
 
+    /// Returns the hashes of the keys that are banned at `now`, each with the end of its ban.
+    pub fn ends(&self, now: Micros) -> impl Iterator<Item = (u64, Micros)> {
+        self.ends.iter().map(|(hash, end)| (*hash, *end)).filter(move |(_, end)| *end > now)
+    }
+
     /// Returns a copy with the time until each ban ends, in milliseconds.
     pub fn snapshot(&self, now: Micros) -> Snapshot<u64> {
         let rows = self.rows.range((now.saturating_add(1), 0)..);

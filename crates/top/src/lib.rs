@@ -282,9 +282,14 @@ impl Top {
         let seconds = past.spans.covered(query.window, now) / SECOND;
         drop(past);
         let merged = merge(copies, |(), ()| {});
-        let bans: HashMap<u64, u64> =
-            self.bans(now).rows.iter().map(|row| (row.hash, row.payload)).collect();
-        let ends_in = |hash: u64, &(): &()| bans.get(&hash).copied();
+        let mut ends = HashMap::new();
+        for thread in &self.lists {
+            for (hash, end) in thread.lists.lock().bans.ends(now) {
+                let last = ends.entry(hash).or_insert(end);
+                *last = end.max(*last);
+            }
+        }
+        let ends_in = |hash: u64, &(): &()| Some((ends.get(&hash)? - now).div_ceil(1_000));
         TopList { seconds, ..list::by_count(merged, query, &self.redaction, ends_in) }
     }
 

@@ -60,7 +60,7 @@ impl Plan {
         now: Micros,
         (op, hold): (Op, u64),
     ) -> ChargeOutcome {
-        let mut ban_state = state.ban.as_deref().copied().unwrap_or_default();
+        let mut ban_state = state.ban_state();
         ban_state.advance(now);
         let (states, log) = (&mut *state.limits, &mut state.log);
         let mut advanced = Advanced { plan: self, states, log, now };

@@ -95,8 +95,7 @@ impl Plan {
             true => state.limits.to_vec(),
             false => self.limits.iter().map(|limit| limit.algorithm.new_state()).collect(),
         };
-        let ban_state = state.ban.as_deref().copied().unwrap_or_default();
-        let ban = self.ban().map(|ban| BanReading::new(ban, ban_state, now));
+        let ban = self.ban().map(|ban| BanReading::new(ban, state.ban_state(), now));
         KeyState { ban, ..self.inspect_states(states, &state.log, now, spans) }
     }
 

@@ -4,16 +4,7 @@ use super::limits::LimitFields;
 use super::reader::Reader;
 use crate::model::key::Section;
 use crate::syntax::tree::{Content, Node};
-use weir_limit::{AlgorithmKind, Ban, Limit, MAX_PERIOD_SECONDS, Micros, SECOND};
-
-/// How many times the last length a ban is remembered where the rule does not say.
-pub(crate) const DEFAULT_FORGET_FACTOR: u64 = 10;
-
-/// Returns how long bans are remembered where the rule does not say.
-pub(crate) fn default_forget(lengths: &[Micros]) -> Micros {
-    let last = lengths.last().copied().unwrap_or(0);
-    last.saturating_mul(DEFAULT_FORGET_FACTOR).min(MAX_PERIOD_SECONDS * SECOND)
-}
+use weir_limit::{AlgorithmKind, Ban, Limit, Micros};
 
 impl Reader<'_> {
     /// Reads the keys of `ban`, and checks what does not depend on the rule.
@@ -39,7 +30,7 @@ impl Reader<'_> {
             }
         }
         let lengths = lengths??;
-        let forget = forget.unwrap_or_else(|| Some(default_forget(&lengths)))?;
+        let forget = forget.unwrap_or_else(|| Some(Ban::default_forget(&lengths)))?;
         let after = u8::try_from(after??).ok()?;
         Some(Ban { after, within: within??, lengths: lengths.into(), forget })
     }

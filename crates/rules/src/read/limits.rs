@@ -224,11 +224,11 @@ impl Reader<'_> {
         charge_denied
     }
 
-    /// Reads the `lease` of a descriptor with these limits, beside `reserve` and `ban`: whether their hits may be leased.
+    /// Reads the `lease` of a rule with these limits: whether their hits may be leased.
     pub(super) fn lease(
         &mut self,
         node: &Node<'_>,
-        others: (bool, bool),
+        rule: OfRule<'_>,
         limits: Option<&LimitFields>,
     ) -> bool {
         let lease = self.bool(node, "lease");
@@ -238,7 +238,7 @@ impl Reader<'_> {
             self.error(node.position, "config error, `lease` without a limit", &text, help);
             return lease;
         };
-        let causes = if lease { lease_errors(limits, others, self.together) } else { Vec::new() };
+        let causes = if lease { lease_errors(limits, rule, self.together) } else { Vec::new() };
         for (cause, help) in causes {
             let message = format!("config error, `lease` {cause}");
             let help = format!("write `lease: false` or remove it: {help}");
@@ -249,11 +249,7 @@ impl Reader<'_> {
 }
 
 /// Returns why the hits of a rule cannot be leased, each cause with what to know about it; none if they can.
-fn lease_errors(
-    limits: &[Limit],
-    (reserves, bans): (bool, bool),
-    together: bool,
-) -> Vec<(String, &'static str)> {
+fn lease_errors(limits: &[Limit], rule: OfRule<'_>, together: bool) -> Vec<(String, &'static str)> {
     let mut causes = Vec::new();
     for limit in limits.iter().filter(|limit| !is_window(limit)) {
         let name = limit.algorithm.name();
@@ -271,8 +267,8 @@ fn lease_errors(
             "with `charge_denied` in `rate_limits`",
             "such a limit also counts what the others deny",
         ),
-        (reserves, "beside `reserve`", "what is reserved is charged when it is asked for"),
-        (bans, "beside `ban`", "each denial is counted when it happens"),
+        (rule.reserves, "beside `reserve`", "what is reserved is charged when it is asked for"),
+        (rule.bans, "beside `ban`", "each denial is counted when it happens"),
         (together, "under `charge: together`", "all descriptors of a request are charged at once"),
     ];
     let found = of_limits.into_iter().filter(|(applies, ..)| *applies);

@@ -322,7 +322,8 @@ impl Reader<'_> {
             _ => (Vec::new(), Some(node)),
         };
         // What depends on the rule is checked with the rule.
-        let rule = OfRule { key: hold_id(node).unwrap_or_default(), reserves: false };
+        let key = hold_id(node).unwrap_or_default();
+        let rule = OfRule { key, reserves: false, bans: false };
         self.rate_limit(&nodes.0, nodes.1, rule);
         patch.limits =
             Some(self.limit_maps(&nodes.0, nodes.1).map(|maps| maps.changed(Node::detached)));

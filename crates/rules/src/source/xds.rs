@@ -138,16 +138,7 @@ fn descriptor(
     }
     if let Some(ban) = message.ban {
         let key = builder.key("ban")?;
-        let (position, mut map_of_ban) = (builder.position(), Map::default());
-        builder.add(&mut map_of_ban, "after", Some(ban.after).filter(|after| *after != 0))?;
-        builder.add(&mut map_of_ban, "within", ban.within)?;
-        let scalar = |builder: &mut Builder, time| {
-            let (text, style) = FieldValue::from(Some(time)).0.unwrap_or(("".into(), Style::Text));
-            Ok(builder.scalar(text, style))
-        };
-        builder.add_list(&mut map_of_ban, "for", ban.r#for, scalar)?;
-        builder.add(&mut map_of_ban, "forget", ban.forget)?;
-        map.push((key, Node::map(position, map_of_ban)));
+        map.push((key, self::ban(builder, ban)?));
     }
     builder.add(&mut map, "lease", message.lease)?;
     builder.add(&mut map, "shadow_mode", message.shadow_mode)?;
@@ -182,6 +173,19 @@ fn reserve(
     builder.add(&mut map, "at_least", reserve.at_least)?;
     builder.add(&mut map, "at_most", reserve.at_most)?;
     builder.add(&mut map, "timeout", reserve.timeout)?;
+    Ok(Node::map(position, map))
+}
+
+/// The fields of `ban` that are set, as the map of the last key.
+fn ban(builder: &mut Builder, ban: pb::RateLimitBan) -> Result<Node<'static>, Unreadable> {
+    let (position, mut map) = (builder.position(), Map::default());
+    builder.add(&mut map, "after", Some(ban.after).filter(|after| *after != 0))?;
+    builder.add(&mut map, "within", ban.within)?;
+    builder.add_list(&mut map, "for", ban.r#for, |builder, time| {
+        let (text, style) = FieldValue::from(Some(time)).0.unwrap_or(("".into(), Style::Text));
+        Ok(builder.scalar(text, style))
+    })?;
+    builder.add(&mut map, "forget", ban.forget)?;
     Ok(Node::map(position, map))
 }
 

@@ -24,6 +24,7 @@ pub(super) fn takers(key: &str) -> impl Iterator<Item = &'static str> {
 pub(crate) struct OfRule<'k> {
     pub key: &'k str,
     pub reserves: bool,
+    pub bans: bool,
 }
 
 /// What the parameters of all algorithms depend on.
