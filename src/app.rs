@@ -1,4 +1,4 @@
-//! The running service as one value, built from settings with its sockets bound.
+//! The service that `weir serve` runs: `App::build` makes it, with its sockets bound; `App::run` serves, then drains.
 
 mod descriptors;
 mod lifecycle;

@@ -1,4 +1,4 @@
-//! The command line. `weir-tools` has most subcommands, in a file each.
+//! The command line: parses it, and runs a subcommand. The crate `weir-tools` has most of them, in a file each.
 
 mod check;
 mod health;

@@ -1,4 +1,4 @@
-//! The readiness of the service: one state that every health endpoint reads.
+//! The readiness of the service: one state, set by rules, store and listeners, that every health endpoint reads.
 
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use weir_common::throttle::Throttle;
 /// What readiness depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct HealthState {
+    /// Whether valid rules were loaded.
     rules: bool,
     /// Whether the first rules were loaded, or rejected.
     tried: bool,
@@ -20,9 +21,9 @@ struct HealthState {
     store: bool,
     /// Whether the store was reachable and is not any more.
     store_lost: bool,
-    /// Whether the controls of all replicas are known.
+    /// Whether the controls (what operators set at run time) that all replicas share were read from Redis.
     controls: bool,
-    /// Listeners for requests that do not listen yet.
+    /// The number of listeners for gRPC and Redis clients that do not listen yet.
     opening: u8,
     draining: bool,
     closed: bool,

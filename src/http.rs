@@ -1,4 +1,4 @@
-//! HTTP: for clients `/json`, probes and `/metrics`; for operators the debug pages and `/v1`.
+//! Serves HTTP/1: `/json`, probes and `/metrics` for clients; the debug pages, the web page and `/v1` for operators.
 
 mod buffer_memory;
 pub mod clients;
@@ -33,7 +33,7 @@ use self::write_timeout::WriteTimeout;
 use crate::net::{ConnectionHandle, Connections, Listener, Opener, Stream, accept};
 use crate::trace::Ends;
 
-/// The bounds on what clients may take from the process.
+/// The connections, time and memory that the clients of a listener may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub max_connections: usize,

@@ -11,8 +11,8 @@
 //!                             response               statuses, overall code, headers, metadata
 //! ```
 //!
-//! Dependencies point in this direction only. What is below [`rls`] knows no HTTP, and has packages of its own.
-//! ARCHITECTURE.md describes them and the modules of this one.
+//! `rls` is Envoy's rate-limit service over gRPC. Dependencies point in this direction only. What is below [`rls`]
+//! knows no HTTP, and has packages of its own. ARCHITECTURE.md describes them and the modules of this one.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]

@@ -3,8 +3,8 @@
 //! | file | task |
 //! | --- | --- |
 //! | `listen` | binds TCP and Unix sockets, which listen later |
-//! | `accept` | accepts connections, opens them, and hands them to the threads that serve them |
-//! | `connections` | the open connections of a listener, and which one is evicted for a newcomer |
+//! | `accept` | accepts connections, does their TLS handshake, and hands them to the threads that serve them |
+//! | `connections` | the open connections of a listener, and which one is evicted (closed for a new one) at the limit |
 //! | `stream` | a connection, plain or with TLS, and the deadline of writing |
 //! | `client_memory` | the memory that clients may use |
 //! | `tls` | certificates, their replacement, handshakes |

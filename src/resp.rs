@@ -1,11 +1,11 @@
-//! The Redis protocol: limits for any Redis client.
+//! A server of the Redis protocol (RESP): any Redis client can use rate limits, by commands such as `CL.THROTTLE`.
 //!
 //! - `parser`, `reply`: the protocol, in versions 2 and 3
 //! - `server`: what all connections share
 //! - `connection`: reads, answers and writes, in turns with other connections
-//! - `session`: commands about the connection itself
-//! - `command`: the names and errors of those that charge or read the store
-//! - `commands`: what these do; `plans` keeps the plans that they describe
+//! - `session`: commands about the connection itself, such as `AUTH` and `HELLO`
+//! - `command`: the names and errors of the commands that count hits against limits or read them
+//! - `commands`: what these do; `plans` caches the limits that they describe
 
 mod command;
 mod commands;

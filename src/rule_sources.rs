@@ -1,5 +1,5 @@
-//! Where rules come from: `watch` reads files when they change, `xds` receives rules from a management server, and `loader`
-//! compiles and activates them.
+//! Where rules come from: `watch` reads files when they change, `xds` receives rules from a management server, and
+//! `loader` compiles and activates them.
 
 pub(crate) mod loader;
 pub(crate) mod watch;

@@ -1,4 +1,4 @@
-//! Typed settings, read from layers: a later layer overrides an earlier one.
+//! Typed settings, which the command line reads from layers: a later layer overrides an earlier one.
 //!
 //! [`table`] declares the settings by `group`, `layers` reads them from defaults, a file, the environment and
 //! flags, and `options` converts them to the options of the other modules.

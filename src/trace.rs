@@ -1,4 +1,4 @@
-//! Traces of requests: the caller's context, which requests are recorded, and their spans.
+//! OpenTelemetry traces of requests: the caller's context, which requests are recorded, and their spans.
 //!
 //! Whether a request is recorded is decided before there is a span, so that all others cost little:
 //! the caller's decision holds, and requests without one are sampled.
@@ -26,7 +26,7 @@ use weir_common::spans::{Entered, TARGET, TraceIds, enter};
 /// The full name of the method that limits rates, and the name of its spans.
 pub const SHOULD_RATE_LIMIT: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// The two ends of a connection; none where it is over a Unix socket, or not known.
+/// The addresses of both ends of a connection; none if it is a Unix socket, or they are not known.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ends {
     pub client: Option<SocketAddr>,

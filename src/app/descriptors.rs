@@ -1,8 +1,8 @@
-//! Shares the file descriptors that the system allows among the listeners, so that connections over
-//! gRPC cannot use up those of the health check.
+//! Shares the file descriptors that the system allows the process (RLIMIT_NOFILE) among the listeners when `App` is
+//! built. Connections over gRPC then cannot use up those of the health check, which is served over HTTP.
 
-/// Descriptors for everything but clients' connections (listeners, threads, Redis, rule files), and
-/// for the few HTTP connections beyond the limit.
+/// File descriptors for everything but clients' connections (listeners, threads, Redis, rule files), and
+/// for the few HTTP connections that are accepted beyond their limit.
 const OTHER_DESCRIPTORS: usize = 256;
 
 /// The connections that each listener may have open.
@@ -16,7 +16,7 @@ pub(super) struct Shares {
 }
 
 /// Shares `allowed` descriptors (`None`: unlimited) among the listeners. gRPC may have up to `grpc`
-/// connections, Redis clients up to `resp`, and the other two up to `http` each.
+/// connections, Redis clients up to `resp`, and the HTTP and the debug listener up to `http` each.
 pub(super) fn share(allowed: Option<u64>, grpc: usize, http: usize, resp: usize) -> Shares {
     let needed = grpc.saturating_add(http.saturating_mul(2)).saturating_add(resp);
     let needed = needed.saturating_add(OTHER_DESCRIPTORS);

@@ -1,4 +1,4 @@
-//! The phases of the running service.
+//! The phases of the running service, which `App::run` goes through.
 //!
 //! ```text
 //! Starting ──▶ Serving ──stop──▶ Draining ──▶ Closing ──▶ Flushing ──▶ Stopped
@@ -9,14 +9,14 @@
 //! | Phase | Health reports | Listeners | Ends |
 //! | --- | --- | --- | --- |
 //! | Starting | not serving | bound: connections are refused | when all threads have started |
-//! | Serving | serving, once there are rules and the store has answered | open; those of gRPC and of Redis clients after the first load of files | at a signal to stop |
-//! | Draining | not serving | open | after `drain.delay`; for [`Stop::Now`] once the store has answered what no request waits for |
+//! | Serving | serving, once there are rules and the store has answered | open; those of gRPC and of Redis clients once the rule files were first loaded | at a signal to stop |
+//! | Draining | not serving | open | after `drain.delay`; at Ctrl-C ([`Stop::Now`]) without it, once Redis has settled the leases (hits charged ahead of requests) |
 //! | Closing | not serving | closed; connections get GOAWAY | when all requests have ended, or [`FLUSH_TIME`] before `drain.timeout` |
 //! | Flushing | | | when the [`Flushers`] have ended, at the latest at `drain.timeout` |
 //! | Stopped | | | |
 //!
-//! `drain.timeout` runs from the signal. [`App::start`](super::App::start) is the phase of starting.
-//! If the servers end in a phase before Closing, a thread failed.
+//! `drain.timeout` runs from the signal. [`App::start`](super::App::start) is the phase of starting. If the servers,
+//! which are the threads of all listeners, end in a phase before Closing, one of these threads failed.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -29,7 +29,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::health::Health;
 
-/// The part of `drain.timeout` that requests in flight leave to the flushers, if there are any.
+/// The last part of `drain.timeout`, which requests in flight leave to the flushers, if there are any.
 const FLUSH_TIME: Duration = Duration::from_secs(2);
 
 /// Work to do after the last request, such as sending what telemetry has gathered.

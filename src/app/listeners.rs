@@ -1,4 +1,5 @@
-//! The listeners: what distinguishes them, and their sockets.
+//! The listeners of the service (gRPC, Redis clients, HTTP, debug, Prometheus): their names and bounds, and how `App`
+//! binds the socket of each and then serves it.
 
 use std::future::{Future, ready};
 use std::sync::Arc;
@@ -27,9 +28,9 @@ pub struct Listener {
     pub title: &'static str,
     /// The setting with the maximum of its connections.
     max_connections: &'static str,
-    /// How many connections beyond the maximum are accepted and get an error.
+    /// How many connections beyond the maximum are accepted: they are served health checks, and an error for all else.
     overflow: usize,
-    /// How long a connection is idle before a newcomer may replace it.
+    /// How long a connection is idle before a new one may replace it, if the maximum is reached.
     min_idle: Duration,
 }
 

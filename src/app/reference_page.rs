@@ -1,4 +1,5 @@
-//! The page of metrics by the reference's names, with the mapping that settings name.
+//! Makes the Prometheus page with metrics by the names of envoyproxy/ratelimit, here "the reference". A setting
+//! can name a mapping file in the format of statsd_exporter, which changes these names.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -11,8 +12,8 @@ use weir_telemetry::reference::page::ReferencePage;
 
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// Returns the page, if settings ask for it. Without a usable mapping file it has the default names,
-/// as the reference has without any: metrics are no reason not to serve.
+/// Returns the page, if settings ask for it. Without a usable mapping file it has the default names, as the reference
+/// has without any: an error in metrics must not stop the service.
 pub(super) fn make(settings: &Settings) -> Option<ReferencePage> {
     let prometheus = &settings.metrics.prometheus;
     if !*prometheus.reference_names {

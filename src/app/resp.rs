@@ -1,4 +1,4 @@
-//! The listener for Redis clients.
+//! The listener for Redis clients, which ask for decisions in the Redis protocol (RESP): its socket and its threads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub(super) struct RespListener {
 }
 
 impl RespListener {
-    /// Binds the listener; none if settings ask for none.
+    /// Binds the listener; none unless the setting `resp.address` names its address.
     pub async fn bind(
         settings: &Settings,
         rate_limit: RateLimit<ConfiguredStore>,

@@ -1,5 +1,5 @@
-//! Starts the threads that serve: the workers of gRPC, and one thread for each listener and for
-//! `/json`.
+//! Starts the threads that serve, for `App::run`: the workers of gRPC, which answer its requests, and one thread for
+//! each listener and for the decisions of `/json`.
 
 use std::sync::Arc;
 
@@ -23,13 +23,13 @@ use weir_common::metrics::Histogram;
 use weir_common::threads;
 use weir_store::{Operations, Store};
 
-/// Connections to the listener for Prometheus; a few servers scrape it.
+/// The most connections to the listener for Prometheus; a few servers scrape it.
 const MAX_METRICS_CONNECTIONS: usize = 64;
 
 /// The size limit of health and reflection requests, which name one service or symbol.
 const MAX_SMALL_MESSAGE_BYTES: usize = 16 << 10;
 
-/// The size limit of requests to the budget service, whose ids and entries are short.
+/// The size limit of requests to the budget service (reservations of hits), whose ids and entries are short.
 const MAX_BUDGET_MESSAGE_BYTES: usize = 8 << 10;
 
 impl App {

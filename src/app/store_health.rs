@@ -1,4 +1,5 @@
-//! Health that depends on the store: on its connections, if a setting asks for it, and on the controls of all replicas.
+//! Reports to `Health` what depends on the store, such as Redis: whether it is connected, if a setting asks so, and
+//! whether the controls (blocks, allows and limits that operators set at run time) were read from it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +33,8 @@ pub(super) async fn follow_store(store: &impl Operations, health: &Health) {
     }
 }
 
-/// Reports to `health` when the controls of all replicas are active, or could not be read and are not needed.
+/// Reports to `health` once the controls that all replicas share are read. Unless `are_needed`, a failed read is
+/// enough.
 pub(super) async fn report_controls(
     mut first_read: watch::Receiver<FirstRead>,
     health: Arc<Health>,

@@ -1,4 +1,5 @@
-//! The store that the settings name: the only place that distinguishes kinds of stores.
+//! Builds the store of the settings, which counts hits: memory, disk or Redis. No other file tells them apart. Disk and
+//! Redis are wrapped in `Guard` (the policy when they fail), Redis also in `Local` (answers without a round trip).
 
 use std::future::{Future, pending};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use weir_store::local::{Local, LocalOptions};
 use weir_store::memory::MemoryStore;
 use weir_store::{Answers, Batch, Operations, StateKey, States, Store, StoreError};
 
-/// Denials kept at a time, about 100 bytes each.
+/// The most denials that are kept at a time, to repeat them without asking Redis. Each takes about 100 bytes.
 const MAX_DENIALS: usize = 64 * 1024;
 
 /// Makes the store of `settings`, by `clock`. It connects when it is first used; a store on disk is

@@ -1,4 +1,4 @@
-//! `weir check`: it reads the rule files that `weir serve` reads with the same settings.
+//! `weir check`: checks rule files, those that `weir serve` reads with the same settings.
 
 use std::io::{self, Write};
 use std::process::ExitCode;

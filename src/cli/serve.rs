@@ -1,4 +1,4 @@
-//! `weir serve`: runs the service.
+//! `weir serve`: loads the settings, starts the log and traces, and runs the service until a signal stops it.
 
 mod args;
 

@@ -1,4 +1,4 @@
-//! The memory for large request and response bodies across all HTTP clients.
+//! Bounds the memory for large request and response bodies: of all clients of `/json`, and separately of `/v1`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 
 use crate::net::ClientMemory;
 
-/// Bytes of each body that are free, so that small requests do not fail because of large ones. The
+/// Bytes of each body that do not count, so that small requests do not fail because of large ones. The
 /// number of connections bounds them.
 pub(super) const FREE_BYTES: usize = 16 << 10;
 
@@ -30,7 +30,7 @@ impl BufferMemory {
 #[derive(Debug)]
 pub(super) struct BufferPermit {
     memory: Arc<ClientMemory>,
-    /// Bytes beyond the free ones.
+    /// Bytes beyond [`FREE_BYTES`].
     held: usize,
 }
 

@@ -1,7 +1,8 @@
-//! What clients use: `/json` and `/v1/budget`, the API's messages in Protobuf's JSON form, beside probes and `/metrics`.
+//! Serves clients over HTTP: `/json` (Envoy's ShouldRateLimit) and `/v1/budget` (reserve hits ahead, then settle their
+//! real number or cancel them), with Protobuf messages as JSON; also probes and `/metrics`.
 //!
 //! Bodies are received on the listener's thread, within the memory for them. Decisions are made on a thread of
-//! their own, and large bodies are parsed on a third, so that no body delays health or a decision.
+//! their own, and large bodies are parsed on a third, so that no body delays a probe or a decision.
 
 mod failure;
 mod method;

@@ -23,7 +23,7 @@ pub struct MetricsPages {
 }
 
 impl MetricsPages {
-    /// Pages with all metrics, and if `reference` is given with those of the reference by its names.
+    /// Pages with all metrics, and if `reference` is given with the statistics of envoyproxy/ratelimit, by its names.
     pub fn new(metrics: Arc<Metrics>, reference: Option<Arc<ReferencePage>>) -> Arc<MetricsPages> {
         let prefers_prometheus = reference.is_some();
         let page = |format: TextFormat, reference: Option<Arc<ReferencePage>>| {

@@ -1,4 +1,4 @@
-//! The debug pages, and `/v1` for operators.
+//! Everything for operators, on the debug port: the debug pages, the web page, and the JSON API `/v1`.
 
 mod access;
 mod change_log;

@@ -1,4 +1,4 @@
-//! Large pages that are the same for every client: rendered once for concurrent requests.
+//! Large pages that are the same for every client, such as `/metrics`: rendered once for concurrent requests.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

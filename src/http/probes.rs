@@ -1,4 +1,5 @@
-//! Whether the process is alive, and whether it is ready.
+//! The probes: `/livez`, whether the process serves; `/readyz`, and `/healthcheck` as in envoyproxy/ratelimit (the
+//! reference), whether it is ready.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ const LIVEZ: &str = "/livez";
 /// Whether the service is ready; if not, why.
 const READYZ: &str = "/readyz";
 
-/// The only paths that are served to connections beyond the limit.
+/// The only paths that are served to connections beyond `max_connections`.
 pub(super) const PROBES: [&str; 3] = [HEALTHCHECK, LIVEZ, READYZ];
 
 /// Returns the router for the probes that are not the reference's.

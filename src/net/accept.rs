@@ -1,8 +1,8 @@
-//! Accepting connections, opening them, and handing them to the threads that serve them.
+//! Accepts connections, does their TLS handshake if they have TLS, and hands them to the threads that serve them.
 //!
-//! Each such thread has a runtime, so that a request never changes threads. One runtime per core costs little more than
-//! half of what one runtime for all cores costs, since nothing is passed between threads. Such runtimes do not steal
-//! work from each other, so each new connection goes to the thread with the fewest.
+//! Each such thread has a tokio runtime, so that a request never changes threads. One runtime per core takes little
+//! more than half the CPU of one runtime for all cores, since nothing is passed between threads. Such runtimes do not
+//! steal work from each other, so each new connection goes to the thread with the fewest connections.
 
 use std::fs::File;
 use std::future::Future;
@@ -24,10 +24,10 @@ use weir_common::allocator;
 use weir_common::threads;
 use weir_common::throttle::Throttle;
 
-/// How long to wait if the system is out of descriptors or memory.
+/// The wait before the next accept if the system is out of descriptors or memory.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(10);
 
-/// A listener of the current runtime.
+/// A socket that accepts connections on the current runtime.
 #[derive(Debug)]
 pub enum Listener {
     Tcp(TcpListener),

@@ -1,8 +1,8 @@
-//! The memory for partly received requests and unread responses.
+//! Bounds the memory for partly received requests and unread responses (the setting `clients.max_buffered`).
 //!
 //! The first bytes of a connection are free, so that a client with small requests is served
-//! whatever other clients hold. What a connection holds beyond that counts against a limit that all
-//! connections share. One connection gets at most an eighth of it.
+//! however much memory other clients use. What a connection uses beyond that counts against a limit
+//! that all connections share. One connection gets at most an eighth of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,9 +11,10 @@ use parking_lot::Mutex;
 
 use weir_common::throttle::Throttle;
 
-/// One connection may hold the memory of all clients divided by this.
+/// One connection may use the limit of all connections divided by this.
 const CONNECTION_DIVISOR: usize = 8;
 
+/// The limit that all connections share, and what they use of it.
 #[derive(Debug)]
 pub struct ClientMemory {
     max_bytes: usize,
@@ -29,7 +30,7 @@ impl ClientMemory {
         Arc::new(ClientMemory { max_bytes, free_bytes, held_bytes, log })
     }
 
-    /// Takes bytes. Returns false, and takes none, if there is no room for them.
+    /// Counts bytes against the limit. Returns false, and counts none, if there is no room for them.
     pub fn try_acquire(&self, bytes: usize) -> bool {
         if bytes == 0 {
             return true;

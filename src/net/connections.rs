@@ -1,13 +1,13 @@
-//! The open connections of one listener: their limit, and which one is evicted for a newcomer.
+//! The open connections of one listener: their limit, and which one is evicted (closed) for a newcomer at the limit.
 //!
-//! A newcomer is never refused while a connection is idle. Connections are evicted in this order:
+//! A newcomer, a new connection, is never refused while another is idle. Connections are evicted in this order:
 //!
 //! 1. those that never made a request, the oldest first;
 //! 2. those that have been idle longest;
 //! 3. those whose client has stopped reading a response.
 //!
-//! A connection with a request in progress is never evicted. If all have one, a few newcomers are
-//! accepted beyond the limit, for requests that cost nothing.
+//! A connection with a request in progress is never evicted. If all have one, HTTP listeners accept a few newcomers
+//! beyond the limit, for health checks only.
 
 #[cfg(test)]
 mod tests;
@@ -32,7 +32,7 @@ use weir_common::throttle::Throttle;
 /// The resolution of idle times. A clock that ticks costs one atomic load per request.
 pub(super) const TICK: Duration = Duration::from_millis(250);
 
-/// How long a newcomer waits for a place. Later newcomers wait behind it.
+/// How long a newcomer waits for another connection to close. Later newcomers wait behind it.
 const ADMISSION_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The interval between attempts to evict a connection while a newcomer waits.

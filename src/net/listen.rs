@@ -1,4 +1,4 @@
-//! Binds the sockets that clients connect to, and lets them listen.
+//! Binds the sockets of all listeners when the service is built. Each listens later, when its clients can be served.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -14,7 +14,7 @@ use super::stream::to_canonical;
 /// Connections that may wait to be accepted, also limited by somaxconn. Beyond it, clients retry only after a second.
 const BACKLOG: i32 = 4_096;
 
-/// A bound socket that no runtime knows yet. Until it listens, the system refuses connections to it.
+/// A bound socket that is not registered with a runtime yet. Until it listens, the system refuses connections to it.
 #[derive(Debug)]
 pub enum BoundSocket {
     Tcp {

@@ -1,4 +1,4 @@
-//! A connection: TCP or a Unix socket, plain or with TLS.
+//! The connection of a client: TCP or a Unix socket, plain or with TLS; and the deadline of writing to it.
 
 mod tls;
 
@@ -26,7 +26,7 @@ pub use self::tls::TlsStream;
 /// that does not read.
 const SEND_BUFFER_BYTES: usize = 128 << 10;
 
-/// A connection of the current runtime.
+/// A connection that is registered with the current tokio runtime.
 #[derive(Debug)]
 pub enum Stream {
     Tcp(TcpStream),
@@ -34,7 +34,7 @@ pub enum Stream {
     Tls(Box<TlsStream<Stream>>),
 }
 
-/// A connection on its way from one runtime to another.
+/// A connection on its way from one thread's runtime to another's: from the accepting thread to the one that serves it.
 #[derive(Debug)]
 pub enum DetachedStream {
     Tcp(std::net::TcpStream),

@@ -8,8 +8,8 @@
 //! | `client_verifier` | which client certificates are accepted |
 //! | `handshake` | threads that do handshakes |
 //! | `queue` | connections that wait for such a thread |
-//! | `certificate` | what a certificate says about itself |
-//! | `identities` | all certificates that weir serves or presents, and when to log that one expires |
+//! | `certificate` | reads the subject and the dates of a certificate |
+//! | `identities` | all certificates of listeners and of connections to servers, and when to log that one expires |
 
 mod certificate;
 mod certificates;

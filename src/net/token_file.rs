@@ -1,4 +1,4 @@
-//! Files with a secret that clients send, such as those of a Kubernetes secret.
+//! Reads secrets that clients must send (operators' tokens, the password of Redis clients) from files that can change.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -1,10 +1,10 @@
-//! The names of the commands that charge or read the store, and why one is invalid or failed.
+//! The names of the commands by which Redis clients count hits against limits or read them, and the errors of these.
 
 use weir_common::named_enum;
 use weir_limiter::RequestError;
 
-/// The domain of keys that no rule applies to: in requests an empty domain is invalid, and rules with one are rejected.
-/// The key of the only entry distinguishes commands.
+/// The domain of keys whose limit a command describes. No rule applies to them: an empty domain is invalid in requests,
+/// and rejected in rules. The key of the only entry distinguishes commands.
 pub(super) const DOMAIN: &str = "";
 
 named_enum! {
@@ -27,7 +27,7 @@ impl Command {
         Command::ALL.into_iter().find(|command| command.label().eq_ignore_ascii_case(name))
     }
 
-    /// Whether a pipeline waits before and after the command: it reads states over a connection of its own.
+    /// Whether the rest of a pipeline waits for the command, which reads hits over another connection to the store.
     pub fn runs_alone(self) -> bool {
         self == Command::Count
     }

@@ -1,4 +1,4 @@
-//! Runs the commands that charge or read the store.
+//! Runs the commands of Redis clients that count hits against limits or read them, and writes their replies.
 
 mod check;
 mod reduce;

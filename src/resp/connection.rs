@@ -1,4 +1,4 @@
-//! One connection, from its first request to its close.
+//! Serves one connection of a Redis client, from its first request to its close.
 //!
 //! A connection reads a few kilobytes at a time, answers the requests in them, writes the replies, and yields to other
 //! connections. Nothing more is read until the client has read the replies, so it can keep neither the thread nor much

@@ -1,7 +1,7 @@
-//! Requests of the Redis protocol: arrays of bulk strings, and inline commands. Public for fuzzing.
+//! Parses requests of the Redis protocol: arrays of bulk strings, and inline commands. Public for fuzzing.
 //!
-//! A parser remembers how far it has come, so that a request that arrives byte by byte is read once. It allocates
-//! nothing for what a client announces, only for what it has sent.
+//! A parser remembers how far it has come, so that it reads each byte of a slow request once. It allocates nothing for
+//! the lengths that a client announces, only for what it has sent.
 
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ pub type Arguments = SmallVec<[Range<usize>; 16]>;
 pub struct Parser {
     /// How much of the buffer is read.
     at: usize,
-    /// The arguments that the request still lacks; none before its first line.
+    /// How many arguments of the request have not arrived yet; none before its first line.
     lacking: Option<usize>,
     arguments: Arguments,
 }

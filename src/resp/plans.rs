@@ -1,4 +1,4 @@
-//! Plans that commands describe, kept so that a command seldom builds one.
+//! Caches the plans (compiled limits) that `CL.THROTTLE` and `RL.REDUCE` describe in their arguments.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -7,12 +7,13 @@ use arc_swap::ArcSwapOption;
 
 use weir_limit::{Algorithm, Gcra, Limit, Plan, ReduceBucket, SECOND};
 
-/// The number of plans that are kept. Applications use a few different ones.
+/// The most plans that are kept. Applications use a few different ones.
 const PLACES: usize = 1_024;
 
-/// All keys of `CL.THROTTLE` have states that every plan of it continues.
+/// Stands for the limit in the stored keys of `CL.THROTTLE`: a key keeps its state when a command has other numbers.
 const SHAPE: &str = "cell";
 
+/// The numbers of `CL.THROTTLE`: at most `count` hits in `seconds`, and `burst` at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ThrottleArguments {
     pub burst: u32,

@@ -1,4 +1,4 @@
-//! Replies of the Redis protocol, in version 2 or 3.
+//! Encodes replies of the Redis protocol, in version 2 or 3.
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
@@ -7,7 +7,7 @@ pub enum Version {
     Three,
 }
 
-/// Writes replies, one after the other.
+/// A buffer of encoded replies, to which each method appends one.
 #[derive(Debug, Default)]
 pub struct Replies {
     pub version: Version,

@@ -1,4 +1,4 @@
-//! What all connections of Redis clients share: the password, the plans, the bounds on what clients take, and the metrics.
+//! What all connections of Redis clients share: password, cached limits of commands, bounds on clients, and metrics.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub const MIN_BUFFERED_BYTES: usize = 32 * MAX_REQUEST_BYTES;
 /// fit.
 const FREE_BYTES: usize = 64 << 10;
 
-/// What clients may take from the process.
+/// The bounds on the time and the memory of clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// The timeout of receiving the rest of a request, and of a client reading replies.

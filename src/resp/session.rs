@@ -1,4 +1,4 @@
-//! The session of one connection, and the commands that need no store.
+//! The session of a Redis client's connection, and the commands that need no store: `AUTH`, `HELLO`, `PING` and others.
 
 use std::borrow::Cow;
 
@@ -16,6 +16,7 @@ pub struct Session {
     pub is_authenticated: bool,
 }
 
+/// What the connection has to do after [`Session::answer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
     Continue,
@@ -24,13 +25,13 @@ pub enum After {
     Http,
     /// The password or the user name is wrong, as was replied.
     WrongPassword,
-    /// Nothing is replied yet.
+    /// Run this command, which needs the store: nothing is replied yet.
     Run(Command),
 }
 
 const MAX_NAME_BYTES: usize = 256;
 
-/// Longer names are no command.
+/// The longest name of a command.
 const MAX_COMMAND_BYTES: usize = 32;
 
 /// How much of an unknown name an error repeats.

@@ -6,7 +6,7 @@
 //! answered together, therefore leave with one write. All other methods are served by tonic.
 //!
 //! HTTP/1 clients get an error that says what to change: Envoy speaks HTTP/1 to clusters that do not ask for HTTP/2, and
-//! then passes all requests.
+//! then lets all requests through, since every call fails.
 
 mod call;
 mod calls;

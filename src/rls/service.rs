@@ -1,4 +1,4 @@
-//! Envoy's RateLimitService and weir's BudgetService, independent of the protocol; and gRPC's health service.
+//! Envoy's RateLimitService and weir's BudgetService (reservations of hits), for all protocols; gRPC's health service.
 
 mod budget;
 mod decode;

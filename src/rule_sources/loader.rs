@@ -1,5 +1,5 @@
-//! Activates rule sets. A set is compiled as a whole and swapped atomically. An invalid set leaves the
-//! active one in place; its errors are logged and shown in the status until a valid set arrives.
+//! Compiles and activates rule sets (all rules of all domains), from files or a management server. A set is swapped
+//! atomically. An invalid set leaves the active one in place; its errors are logged and shown until one is valid.
 
 mod lists;
 mod log;

@@ -1,8 +1,9 @@
-//! Reads rule files, or those of an overlay, at the start and whenever they change, and the lists that rules name.
+//! Reads rule files, or those of an overlay (patches of rules), at the start and whenever they change; also the lists
+//! that rules name (`values_file`).
 //!
-//! Each file is used in its last whole version: see [`files`]. File system events only trigger reading: all files are
-//! read then, and loaded if they differ from those read before. So it does not matter which events an editor, a swapped
-//! link or a file system causes for a change, or how many.
+//! Each file is used in its last whole version, never half written: see [`files`]. File system events only trigger
+//! reading: all files are read then, and loaded if they differ from those read before. So it does not matter which
+//! events an editor, a swapped link or a file system causes for a change, or how many.
 
 mod events;
 mod files;

@@ -1,4 +1,4 @@
-//! Groups of settings: each is a struct, whose fields are settings and groups.
+//! The macro `group!`, with which `table` declares a group of settings as a struct of settings and groups.
 
 use super::setting::{Setting, SettingEntry, SettingReader};
 
@@ -13,13 +13,13 @@ pub(super) trait SettingGroup: Sized {
     fn list<'a>(&'a self, entries: &mut Vec<SettingEntry<'a>>);
 }
 
-/// Returns the name of a member of a group, whose name is empty for all settings.
+/// Returns the dotted name of a member of a group. `group` is empty at the top.
 pub(super) fn below(group: &str, member: &str) -> String {
     if group.is_empty() { member.to_owned() } else { format!("{group}.{member}") }
 }
 
-/// Declares a type of groups. Its name is that of the field which has it, so that several fields can have groups of one
-/// type:
+/// Declares the struct of a group. In settings files the group has the name of the field with that struct, so that
+/// several groups can have one struct:
 ///
 /// ```text
 /// group! {

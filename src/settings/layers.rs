@@ -1,5 +1,5 @@
-//! Layers settings, later over earlier: defaults, a settings file, the reference's variables,
-//! `WEIR__…` variables, flags.
+//! Reads settings in layers, later over earlier: defaults, a settings file, the variables of envoyproxy/ratelimit (the
+//! reference), `WEIR__…` variables, flags.
 
 mod file;
 

@@ -1,4 +1,4 @@
-//! The options of the listeners: TLS, and who may use the debug port.
+//! Checks the settings of the listeners and converts them to options: TLS, and who may use the debug port.
 
 use super::group::SettingGroup;
 use super::reference::variables::variable_of;

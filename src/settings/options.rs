@@ -1,4 +1,4 @@
-//! The options of other modules, from settings.
+//! Converts settings to the options of other modules, which do not know settings. `app` and `cli` use them.
 
 mod cpus;
 

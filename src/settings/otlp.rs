@@ -1,4 +1,4 @@
-//! The options of OTLP, from settings.
+//! Converts settings to the options of OTLP, the export of traces to an OpenTelemetry collector.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 

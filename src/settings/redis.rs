@@ -1,4 +1,4 @@
-//! The options of the Redis store, from the groups `store.redis` and `store.redis.per_second`.
+//! Converts the settings `store.redis` and `store.redis.per_second` to the options of the Redis store.
 
 #[cfg(test)]
 mod tests;
@@ -18,6 +18,7 @@ use url::Url;
 use weir_common::clock::WallClock;
 use weir_redis::{Endpoint, Login, PasswordFile, RedisAccess, RedisOptions, Tls, Topology};
 
+/// The settings of one Redis, of either group.
 #[derive(Clone, Copy, Debug)]
 struct Server<'a> {
     server: &'a ServerSettings,

@@ -1,4 +1,4 @@
-//! The reference service's environment variables, in terms of weir's settings.
+//! The environment variables of envoyproxy/ratelimit (the reference), which weir accepts: what each does to settings.
 
 pub mod go;
 pub mod no_effect;
@@ -7,7 +7,7 @@ pub mod variables;
 
 pub const DEFAULT_RUNTIME_ROOT: &str = "/srv/runtime_data/current";
 
-/// The reference's default address for debug, for the half that is not set.
+/// The reference's default debug address. If only host or port is set, it gives the other half.
 pub const DEFAULT_DEBUG_ADDRESS: &str = ":6070";
 
 /// The host by which the reference listens on all addresses, over IPv6 and IPv4.
@@ -28,7 +28,7 @@ pub enum VariableEffect {
     Set(&'static str, Meaning),
     /// Sets a setting to the text of the variable, unless that is empty.
     SetText(&'static str),
-    /// Defines this, which is no setting.
+    /// Has this effect, for which there is no setting.
     Defines(&'static str),
     /// Makes Redis the store, or stops the start: it would be dangerous to ignore that Memcached is asked for.
     Backend,

@@ -1,4 +1,4 @@
-//! A declared setting, how it is read, the value that it has, and the error in it.
+//! A single setting: its declaration, the reader of all values, a value with its origin, and an error in it.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,11 +1,11 @@
-//! StatsD, DogStatsD and the reference's statistics, from settings.
+//! Converts settings to the options of StatsD and DogStatsD, which get metrics by the names of envoyproxy/ratelimit.
 
 use super::setting::SettingError;
 use super::table::Settings;
 use weir_telemetry::reference;
 use weir_telemetry::statsd::{Dialect, Mogrifier, MogrifierError, StatsdOptions, StatsdProtocol};
 
-/// The reference's variables that name a server.
+/// The environment variables of envoyproxy/ratelimit (the reference) that name a server.
 const SERVER_VARIABLES: [&str; 2] = ["STATSD_HOST", "STATSD_PORT"];
 
 impl Settings {

@@ -1,4 +1,4 @@
-//! The caller's trace context: W3C's `traceparent` and `tracestate`, and B3 in one header or in several.
+//! Reads the caller's trace context: W3C's `traceparent` and `tracestate`, and B3 in one header or in several.
 //!
 //! `traceparent` wins over B3. An invalid header is ignored, as if it were not there.
 

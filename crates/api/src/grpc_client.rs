@@ -1,4 +1,4 @@
-//! Connections to gRPC servers.
+//! Connects to gRPC servers: to a management server (xDS) for rules, and to a rate-limit service for `weir hit`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The headers of responses, which describe the limits of a request.
+//! The HTTP headers in weir's responses to Envoy: the limit, what remains, when to retry. `weir test` makes them too.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use weir_limiter::{RequestDecision, ShownLimit, Status};
 /// Which headers responses carry.
 #[derive(Clone, Debug, Default)]
 pub struct HeaderOptions {
-    /// The names of the three rate-limit headers; none turns them off.
+    /// The names of the headers with limit, remaining hits and reset; none turns them off.
     pub names: Option<HeaderNames>,
-    /// The wall clock by which the reset header has a Unix time; none: it has the seconds from now.
+    /// The wall clock for a reset header with a Unix time; none: it has the seconds from now.
     pub reset_clock: Option<Arc<dyn Clock>>,
     /// Whether denials carry `Retry-After`.
     pub retry_after: bool,
@@ -29,7 +29,7 @@ pub struct HeaderNames {
     pub reset: String,
 }
 
-/// Returns the headers that describe the most relevant status. None if no limit applied.
+/// Returns the headers for the most relevant of the descriptors' statuses; without any limit, no headers.
 pub fn headers(options: &HeaderOptions, decision: &RequestDecision<'_>) -> Vec<HeaderValue> {
     let mut headers = Vec::new();
     let mut header = |key: &str, value: String| {

@@ -1,4 +1,4 @@
-//! Protobuf's JSON form of the API's messages.
+//! Converts messages of Envoy's rate-limit API from and to Protobuf's JSON form, for `/json` and `weir hit`.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -1,6 +1,6 @@
-//! The JSON of `/v1`, which its handlers write and the commands for operators read.
+//! The JSON of `/v1`, weir's HTTP API for operators: the server writes it, and commands such as `weir block` read it.
 //!
-//! What is shown elsewhere too is declared in the packages that make it: the body `Draft`, `Explained`,
+//! Types that are used elsewhere too are declared there: `Draft` (the body that sets a control), `Explained`,
 //! `DescriptorState`, `TopList` and `RuleDescription`. A reader ignores members that it does not know. A member
 //! that is added later needs a default, so that answers of older servers can be read.
 
@@ -17,14 +17,14 @@ use weir_limiter::CountedSpan;
 use weir_rules::RuleDescription;
 use weir_top::TopRow;
 
-/// Why there is no answer, and what to do instead.
+/// The answer to a failed request: why it failed, and what to do instead.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorAnswer {
     pub error: String,
     pub help: String,
     #[serde(default, skip_serializing_if = "AdviceKind::is_other")]
     pub kind: AdviceKind,
-    /// The names of the limits of which a control must name one.
+    /// The names of a rule's limits, if a control (a block, an allow or a limit of an operator) must name one of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
 }

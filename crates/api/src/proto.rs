@@ -1,8 +1,8 @@
-//! The messages of `proto/`, in modules named as their packages.
+//! The Rust types generated from the protobuf files in `proto/` (the gRPC APIs), in modules named as their packages.
 
 #![allow(clippy::all, missing_docs, rustdoc::all)]
 
-/// The files that say what weir serves, and what they import, as an encoded `FileDescriptorSet`.
+/// The protobuf files of the services of weir, with their imports, as an encoded `FileDescriptorSet` (for reflection).
 pub const DESCRIPTORS: &[u8] = include_bytes!("../../../proto/generated/descriptors.bin");
 
 pub mod envoy {

@@ -1,4 +1,4 @@
-//! HTTP/1.1 requests to one server, with or without TLS. Redirects are not followed.
+//! Sends HTTP/1.1 requests to one server, with or without TLS. Redirects are not followed.
 
 mod connection;
 mod target;

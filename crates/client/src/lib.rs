@@ -1,4 +1,4 @@
-//! Connections to servers: TLS with its certificates, and requests over HTTP.
+//! Connects weir to other servers (Redis, xDS, OTLP), and commands to weir: TLS with certificates, and HTTP requests.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]

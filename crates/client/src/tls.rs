@@ -1,5 +1,5 @@
-//! TLS of connections to servers. The files are read again before each connection and from
-//! time to time; the last good set stays in use while a new one is unusable.
+//! TLS of weir's connections to servers: certificate files and their renewal. The files are read again before each
+//! connection and from time to time; the last good set stays in use while a new one is unusable.
 
 #![warn(missing_docs)]
 
@@ -27,7 +27,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The files of a client. A certificate needs its key, and the other way round.
+/// The certificate files of a TLS client. A certificate needs its key, and the other way round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientFiles {
     /// The certificates to trust; none: the system's roots.

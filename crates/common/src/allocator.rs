@@ -1,4 +1,4 @@
-//! The memory that the system's allocator keeps for later.
+//! Returns to the system what glibc's allocator keeps for reuse. Called after many connections have closed.
 
 /// Returns unused memory to the system. Takes up to some milliseconds a gigabyte, while threads that allocate wait.
 pub fn trim() {

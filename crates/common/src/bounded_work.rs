@@ -1,5 +1,5 @@
-//! Does work that may block for ever, as on a mount whose server is gone, so that no piece delays another. The caller
-//! waits a while; what takes longer has its result when the caller asks again.
+//! Does work that may block for ever, such as reading files on a mount whose server is gone, on a few separate
+//! threads. Work that blocks delays no other. The caller waits a while, and gets later results when it asks again.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -36,8 +36,8 @@ struct State<K, R> {
 #[derive(Debug)]
 pub struct Worked<R> {
     pub result: Option<R>,
-    /// Since when a newer result is due; none if `result` is of work that began after it was asked for. An older one may
-    /// lack a change: ask again soon.
+    /// Since when the caller waits for a newer result; none if the work began after the caller asked. An older result
+    /// may lack a change: ask again soon.
     pub waiting: Option<Instant>,
 }
 

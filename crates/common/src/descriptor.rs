@@ -1,11 +1,11 @@
-//! Descriptors as text: `key=value,key2=value2`.
+//! Parses and writes rate-limit descriptors as text, `key=value,key2=value2`, for command lines, files and URLs.
 
 use std::str::FromStr;
 
 use crate::entry::Entry;
 use crate::value;
 
-/// The entries of a descriptor, as an argument or a URL has them.
+/// The entries of a descriptor, parsed from an argument of a command or from a URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescriptorArg(pub Vec<(String, String)>);
 
@@ -32,7 +32,7 @@ impl FromStr for DescriptorArg {
     }
 }
 
-/// The entries of a descriptor in a rule file, as an argument has them: the value is optional.
+/// The entries of a descriptor as a rule file has it, parsed from an argument: the value is optional.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleDescriptorArg(pub Vec<(String, Option<String>)>);
 

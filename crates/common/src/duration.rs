@@ -1,4 +1,4 @@
-//! Durations as people write them.
+//! Parses and formats durations as people write them, such as `1h30m`, for settings, rules and messages.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ const MAX_SECONDS: u64 = i64::MAX as u64 / 1_000_000_000;
 /// The longest duration as people write it, for error messages.
 pub const MAX_DURATION: &str = "2562047h";
 
-/// Reads one or more numbers, each with its unit (ns, us, ms, s, m, h, d, w), or a bare 0. None if that is too long.
+/// Reads one or more numbers, each with its unit (ns, us, ms, s, m, h, d, w), or a bare 0. None if invalid or too long.
 pub fn read_duration(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);

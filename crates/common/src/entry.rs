@@ -1,4 +1,4 @@
-//! The entries of descriptors.
+//! The entries of rate-limit descriptors, key and value, borrowed or owned; and their JSON.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::value;
 /// A descriptor entry: its key, and its value as [text](crate::value).
 pub type Entry<'a> = (&'a str, &'a str);
 
-/// A descriptor entry with texts of its own; in JSON `{"key":"user","value":"ann"}`.
+/// A descriptor entry that owns its strings; in JSON `{"key":"user","value":"ann"}`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "JsonEntry", into = "JsonEntry")]
 pub struct OwnedEntry {

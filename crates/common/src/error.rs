@@ -1,4 +1,4 @@
-//! Errors: of what settings name, and with what caused them.
+//! The error of a setting, or of the file, port or server that it names; and texts of errors with their causes.
 
 use std::error::Error as StdError;
 

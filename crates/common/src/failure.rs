@@ -1,4 +1,4 @@
-//! The policy for requests when the store fails.
+//! The policy for requests while the store, such as Redis, fails. Settings and rule files choose it.
 
 #![warn(missing_docs)]
 

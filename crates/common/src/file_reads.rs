@@ -1,4 +1,5 @@
-//! Reads files that a service needs to go on, and reports those whose read does not end.
+//! Reads rules, certificates and secrets again while the service runs. A file whose read does not end, as on a network
+//! mount whose server is gone, delays no other, and is reported.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -13,10 +14,10 @@ use crate::regular::{self, FileContent};
 /// How long a read may take before it is reported.
 pub const BLOCKED_AFTER: Duration = Duration::from_secs(5);
 
-/// How long it may take while one is blocked.
+/// How long a read may take after one that did not end.
 const SHORT: Duration = Duration::from_millis(100);
 
-/// A file by its path and its identity: what replaces one that blocks is read.
+/// A file by its path and its identity (device and inode): a new file in place of one that blocks is read.
 type Identity = (PathBuf, Option<(u64, u64)>);
 
 /// Reads files that may block.

@@ -1,10 +1,10 @@
-//! Texts in which `*` stands for any text, also none.
+//! Patterns in which `*` stands for any text, also none: rules, and what operators send, match values with them.
 
 use memchr::memmem;
 
 use crate::value::content;
 
-/// A text, ready to be compared with others.
+/// A pattern, ready to be compared with texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Glob {
     /// A pattern without a star.

@@ -19,7 +19,7 @@ pub use sink::{
     MetricFamily, MetricSink, MetricSource, MetricType, OTHER, OwnedValue, SampleValue,
 };
 
-/// The value of the label `method` of calls to methods that weir does not have.
+/// The value of the label `method` for calls of methods that weir does not have.
 pub const UNKNOWN_METHOD: &str = "unknown";
 
 /// Declares families as constants: of each the type, the name, the labels and the help.

@@ -1,4 +1,4 @@
-//! Enums whose variants have names.
+//! A macro for enums whose variants have names, such as in settings, metrics and messages.
 
 /// Defines an enum, the list of its variants as `ALL`, and the function that returns the name of a variant.
 #[macro_export]
@@ -15,10 +15,10 @@ macro_rules! named_enum {
         }
 
         impl $type {
-            /// All of them, in the order of their declaration.
+            /// All variants, in the order of their declaration.
             $vis const ALL: [$type; [$($text),*].len()] = [$($type::$variant),*];
 
-            /// Returns what it is called.
+            /// Returns the name of the variant.
             $vis const fn $name(self) -> &'static str {
                 match self {
                     $($type::$variant => $text,)*

@@ -1,4 +1,5 @@
-//! IP networks: what rules and controls write, and what the values of requests are.
+//! IP networks (CIDR): parses those in rules and controls (what operators set at run time), and the addresses in
+//! requests' descriptors that are matched with them.
 
 use std::fmt::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,4 +1,4 @@
-//! Whole numbers and sizes as arguments.
+//! Parses whole numbers and sizes in bytes, for arguments of commands and for settings.
 
 use std::ops::RangeInclusive;
 
@@ -20,12 +20,12 @@ pub fn whole_u32() -> impl Fn(&str) -> Result<u32, String> + Clone + Send + Sync
     whole(0..=u32::MAX.into())
 }
 
-/// Returns a parser of counts without a bound of their own.
+/// Returns a parser of counts, of any size.
 pub fn count() -> impl Fn(&str) -> Result<usize, String> + Clone + Send + Sync + 'static {
     whole(0..=u64::MAX)
 }
 
-/// What to write for a size.
+/// What to write for a size, for errors.
 pub const SIZE_EXPECTED: &str = "a size such as 64KiB, 1MiB, or a number of bytes";
 
 /// Parses a size, as [`read_size`] does. Its error names what to write.

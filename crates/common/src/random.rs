@@ -1,4 +1,4 @@
-//! Random numbers: secrets of the operating system, and those that need not be secret.
+//! Random numbers: bytes of the operating system for secrets, and cheap ones that need not be secret.
 
 use std::cell::Cell;
 use std::io;
@@ -8,7 +8,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 /// Returns a number from 0 to below 1.
 ///
-/// The next one of a generator per thread, `SplitMix64` (Steele, Lea and Flood, "Fast splittable
+/// It is the next one of this thread's generator, `SplitMix64` (Steele, Lea and Flood, "Fast splittable
 /// pseudorandom number generators", 2014): a request that may be recorded takes one.
 pub fn random() -> f64 {
     thread_local! {
@@ -31,8 +31,8 @@ pub fn check() -> io::Result<()> {
     draw(&mut [0; 32])
 }
 
-/// Returns random bytes of the operating system, good enough for secrets. Ends the process if there are none, which
-/// [`check`] has excluded: one that is guessed would open what it is to close.
+/// Returns random bytes of the operating system, good enough for secrets. Aborts the process if there are none, which
+/// [`check`] has excluded: a secret that can be guessed protects nothing.
 pub fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     match draw(&mut bytes) {

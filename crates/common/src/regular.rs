@@ -1,4 +1,4 @@
-//! Opens regular files and directories only: to open a FIFO waits for its other end, a device may have no end.
+//! Opens, reads and replaces only regular files and directories: opening a FIFO waits, and a device may have no end.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};

@@ -1,4 +1,4 @@
-//! URLs that may hold a login, and paths of files with secrets: they are shown without the secret.
+//! Masks secrets in what logs, errors and pages show: logins in URLs, and secrets given in place of a file's path.
 
 use std::fmt;
 use std::path::Path;

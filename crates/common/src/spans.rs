@@ -1,4 +1,4 @@
-//! Spans of requests, and the ids by which log lines refer to them.
+//! The trace and span ids of the recorded request that a thread handles: log lines have them, to be found by trace.
 //!
 //! Requests take turns on a thread, so the thread handles a request only while it polls it: see [`enter`].
 

@@ -1,4 +1,4 @@
-//! Suggestions for misspelled words.
+//! Suggests the right word for a misspelled one, in errors about settings, rules and requests of operators.
 
 /// Returns the word nearest to `word`, if one is near enough to be meant.
 pub fn nearest<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
@@ -17,7 +17,7 @@ fn most_edits(word: &str) -> usize {
     }
 }
 
-/// Suggests words for many misspelled ones, as long as that is quick: then for no more of them.
+/// Suggests words for many misspelled ones, until it has compared so many that more would take too long.
 #[derive(Debug)]
 pub struct Suggester {
     /// How many more words to compare.

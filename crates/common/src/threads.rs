@@ -1,4 +1,4 @@
-//! Threads with their own runtimes.
+//! Starts threads, each with its own tokio runtime of one thread: those that serve, and background threads.
 
 #![warn(missing_docs)]
 

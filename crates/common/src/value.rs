@@ -2,7 +2,7 @@
 //!
 //! A value in UTF-8 is its own text. The text of any other has U+10FF00 + b in place of each byte b that is not UTF-8, and
 //! ends with `END`, by which it is recognized without a scan. UTF-8 that ends with `END` is encoded, too, so that two
-//! values never have the same text. Rules have none of these characters, the last of the private use areas.
+//! values never have the same text. Rules must not contain these characters, the last of the private use areas.
 
 use std::borrow::Cow;
 use std::fmt::Write;

@@ -1,5 +1,5 @@
-//! What controls change of the limits of rules. Controls that match the same domain and entries apply together, so that
-//! several limits of one rule can be changed: of each limit, the newest control decides.
+//! What operators' controls change of the limits of rules at run time. Controls that match the same domain and entries
+//! apply together, so that several limits of one rule can be changed: of each limit, the newest control decides.
 //!
 //! A lookup finds only the control that ends first, so that one carries the changes of all that outlast it. If A ends
 //! before B, A has the changes of both, and B its own for the time after A.

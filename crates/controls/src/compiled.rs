@@ -1,4 +1,4 @@
-//! Controls as decisions use them: compiled for one set of rules.
+//! Controls, the blocks, allows and limits of operators, compiled for one set of rules: what decisions look up.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A control: which descriptors it matches, and what it does to them.
+//! A control, which an operator sets at run time: which descriptors it matches, and what it does (block, allow, limit).
 
 use std::fmt::{self, Display, Write};
 
@@ -30,7 +30,7 @@ pub struct Control {
     /// Whether a descriptor must have these entries only, in this order.
     #[serde(default)]
     pub exact: bool,
-    /// Whether a network in a value is a text like others.
+    /// Whether a network in a value matches only the same text, and not the addresses in it.
     #[serde(default)]
     pub text: bool,
     /// What is done to the descriptors.
@@ -104,8 +104,8 @@ impl Draft {
         Control { id, domain, entries, exact, text, action, except, until: None, reason, by, at }
     }
 
-    /// Returns the id of its control by default: a hash of its action, of what it matches, and of the limit it names. What
-    /// it spares is no part: a block that spares others replaces the one of the same entries.
+    /// Returns the id of its control by default: a hash of its action, of what it matches, and of the limit it names.
+    /// What it spares is no part: a block that spares others replaces the one of the same entries.
     pub(super) fn default_id(&self) -> String {
         let mut entries: Vec<&OwnedEntry> = self.entries.iter().collect();
         if !self.exact {
@@ -354,7 +354,7 @@ impl Control {
         text + &self.flags_text()
     }
 
-    /// Returns how its entries are read, and whom it spares, in words: ` (exact)`, ` except plan=partner`; empty for most.
+    /// Returns how its entries are read, and whom it spares, in words: ` (exact)`, ` except plan=partner`; often empty.
     pub fn flags_text(&self) -> String {
         let mut text = match (self.exact, self.is_text_of_network()) {
             (false, false) => String::new(),

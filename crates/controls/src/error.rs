@@ -1,4 +1,4 @@
-//! Why a control is rejected, and why a rule keeps its limits.
+//! Why an operator's control (block, allow or limit) is rejected, and why one leaves a rule's limits as they are.
 
 use weir_limit::NumbersError;
 use weir_rules::rate::{Per, Rate};
@@ -10,7 +10,7 @@ pub struct ControlError {
     pub error: String,
     pub help: String,
     pub kind: ErrorKind,
-    /// The names of the limits of which one must be named; empty in other errors.
+    /// The names of the limits of which the control must name one; empty in other errors.
     pub names: Vec<String>,
 }
 

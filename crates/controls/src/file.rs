@@ -1,4 +1,4 @@
-//! The file that keeps controls over a restart: one JSON document, and a copy of it.
+//! The file that keeps the controls (blocks, allows, limits) of operators over a restart: a JSON document, and a copy.
 //!
 //! ```text
 //! {"version":1,"checksum":"5a0c8d1f","controls":{
@@ -22,7 +22,7 @@ use serde_json::value::RawValue;
 /// The largest file that is read: more than all controls can take.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// The texts of rows by their ids.
+/// The JSON texts of controls by their ids.
 type Rows = BTreeMap<String, String>;
 
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! The handle for operators: lists, puts and deletes controls. And its metrics.
+//! [`Controls`]: lists, puts and deletes the blocks, allows and limits that operators set at run time. And its metrics.
 
 mod admission;
 mod keep;

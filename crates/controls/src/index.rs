@@ -1,4 +1,4 @@
-//! Finds the controls of a descriptor.
+//! Finds the controls (blocks, allows and limits of operators) that match a descriptor: each decision asks it.
 //!
 //! Each control is found by one of its entries with a text or a network, the one that finds the fewest others,
 //! in persistent hash tables; a control without one is compared with every descriptor. So the cost of a look-up

@@ -1,4 +1,5 @@
-//! The controls that change limits, compiled for one set of rules. A change compiles only those that match the same.
+//! The controls by which operators change limits of rules at run time, compiled for one set of rules. A new or removed
+//! one compiles only those that match the same.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use super::index::{Index, Place, Row};
 use super::plans::{Plans, RulesByKey};
 use weir_common::entry::OwnedEntry;
 
-/// The domain, whether exactly, whether networks are texts, and the entries.
+/// What a control matches: the domain, whether exactly, whether networks are texts, and the entries.
 type OwnedMatch = (String, bool, bool, Vec<OwnedEntry>);
 
 #[derive(Debug, Default)]

@@ -1,4 +1,4 @@
-//! The values of controls, ready to be compared with those of requests.
+//! Patterns: the values that an operator's control (block, allow or limit) matches in the entries of requests.
 
 use weir_common::glob::Glob;
 use weir_common::network::Network;
@@ -12,7 +12,7 @@ pub(super) enum Pattern {
     Network(Network),
 }
 
-/// How little values say: how many have a `*`, how many are networks, and the bits that these leave open.
+/// How unspecific values are: how many have a `*`, how many are networks, and the bits that these leave open.
 /// The least is the most specific.
 pub(super) type Vagueness = (usize, usize, u32);
 

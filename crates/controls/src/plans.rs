@@ -1,4 +1,5 @@
-//! The plans of rules with other numbers: built when a control or a rule changes, so that no request builds one.
+//! The plans of rules (a plan is the limits of a rule, charged together) with the numbers that operators' controls give
+//! them: built when a control or a rule changes, so that no request builds one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Reads and checks what an operator sends: a control without its id.
+//! Reads and checks the JSON that an operator sends: a control (block, allow or limit) without its id.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const MAX_DURATION: Duration = Duration::from_secs(MAX_PERIOD_SECONDS);
 
 const MAX_ENTRIES: usize = 32;
 const MAX_TEXT_BYTES: usize = 1_024;
-/// Every replica reads all controls after each change.
+/// The most bytes of a control: every replica reads all controls after each change.
 const MAX_BYTES: usize = 4 << 10;
 const MAX_ID_BYTES: usize = 128;
 

@@ -1,4 +1,4 @@
-//! The controls of this process, and how those of other replicas are merged with them.
+//! Operators' controls (blocks, allows, limits) that this process knows, merged with those of other replicas.
 //!
 //! A row is a control, or the tombstone of one that was deleted; the newest row of an id wins. A changed row goes three
 //! ways: it is activated, written to the file, and put into the table, which replicas share in Redis. The order in

@@ -1,4 +1,4 @@
-//! Exchanges controls with the table that all replicas share.
+//! Exchanges operators' controls with the table in Redis that all replicas share: reads changes, writes its own.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

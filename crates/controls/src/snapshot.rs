@@ -1,4 +1,4 @@
-//! The active rules and controls: one immutable snapshot, swapped as a whole.
+//! The active rules and operators' controls (blocks, allows, limits): one immutable snapshot, swapped as a whole.
 
 use std::collections::HashMap;
 use std::sync::Arc;

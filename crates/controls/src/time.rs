@@ -1,4 +1,4 @@
-//! The clock by which controls end, which is one for all replicas; and times in JSON, as RFC 3339 writes them.
+//! The clock by which operators' controls expire, one for all replicas; and times in JSON, as RFC 3339 writes them.
 
 use std::fmt::Debug;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What is allowed: rule files, and the problems in them.
+//! What is allowed: rule files, and the problems in them. Re-exports, with examples.
 
 /// Rules as they are read from disk.
 ///

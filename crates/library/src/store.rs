@@ -1,10 +1,10 @@
-//! Where counters are.
+//! Where counters are: stores in memory, on disk or in Redis, and a guard around one that may fail. Re-exports.
 
 pub mod disk;
 #[cfg(feature = "redis")]
 pub mod redis;
 
-/// Decides without a store that fails, for instance without Redis.
+/// Wraps a store, and decides by a policy while that fails, for instance without Redis.
 ///
 /// ```
 #[doc = include_str!("scene.txt")]

@@ -1,4 +1,4 @@
-//! What an algorithm is: a trait that describes it completely, and what it answers about one limit.
+//! The trait that every rate-limit algorithm implements. `Limit` calls it whenever a store decides hits of a request.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::time::Micros;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hits {
     pub count: u32,
-    /// The hash of the hold id that they belong to; 0 without one.
+    /// For concurrency limits: the hash of the hold id, which names a request in flight; 0 without one.
     pub hold: u64,
 }
 
@@ -46,12 +46,12 @@ pub(crate) struct Levels {
 }
 
 impl Levels {
-    /// The levels of a state that is not of the limit's algorithm.
+    /// The levels where the state is that of another algorithm than the limit's.
     pub(crate) const UNKNOWN: Levels =
         Levels { used: 0, remaining: 0, reset_after: 0, empty: true };
 }
 
-/// The hits in flight of a concurrency limit.
+/// The hits in flight of a concurrency limit; a hold is those of one request, under an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoldLevels {
     /// The number of holds; none if the limit has no hold ids.

@@ -1,8 +1,8 @@
-//! The algorithms: the one list of them, and for each a file with everything about it but its form
-//! in Redis.
+//! The list of all rate-limit algorithms. The arithmetic of each is in a file of its own below; the commands and
+//! scripts that count in Redis are in the package `weir-redis`.
 //!
-//! The list generates the enums of all algorithms and states. Calls are dispatched statically, by
-//! [`each!`](crate::each): an algorithm cannot be forgotten.
+//! The list generates the enums of all algorithms and states. A limit calls its algorithm through them, dispatched
+//! statically by [`each!`](crate::each): an algorithm cannot be forgotten.
 
 pub mod bucketed_window;
 pub mod concurrency;
@@ -31,8 +31,8 @@ use crate::plan::op::Undo;
 use crate::saved::{self, SavedNumbers};
 use crate::time::Micros;
 
-/// Declares the enums of all algorithms and of their states, whatever names a variant, and `each!`,
-/// the `match` over all of them. The first token is a dollar sign, for the parameters of `each!`.
+/// Declares the enums of all algorithms and of their states, the functions that name each variant, and `each!`, a
+/// `match` over all of them. The first token is a dollar sign, for the parameters of `each!`.
 macro_rules! define_algorithms {
     ($d:tt $($(#[$doc:meta])* $name:ident => $state:ty,)*) => {
         /// An algorithm with its parameters.

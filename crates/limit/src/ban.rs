@@ -1,9 +1,10 @@
-//! Bans: a key that is denied often enough is denied for a while by itself, whatever its limits say.
+//! Bans (`ban` in rules): a key (the entry values of a rule) that is denied often enough is denied for a while, even
+//! where its limits allow. `Plan` counts and obeys them at each charge.
 //!
-//! A strike is a descriptor that the enforcing limits of its rule deny. Strikes count from the first of them for
-//! `within`, then they start over. With the last of `after` strikes the ban begins at that instant, and the strikes
-//! start over. Until it ends, everything that asks for hits is denied and charges nothing, and nothing makes it longer.
-//! Of several bans in a row each may be longer; the row ends `forget` after the end of the last one.
+//! A strike is a descriptor that the enforcing limits of its rule (those not in shadow mode) deny. Strikes count from
+//! the first of them for `within`, then they start over. With the last of `after` strikes the ban begins, and the
+//! strikes start over. Until it ends, everything that asks for hits is denied and charges nothing, and nothing prolongs
+//! it. Of several bans in a row each may be longer; the row ends `forget` after the end of the last one.
 //!
 //! Source: `maxretry`, `findtime`, `bantime` and `bantime.increment` of fail2ban are `after`, `within`, `for` and the
 //! list of lengths. There, time is that of a log; here it is that of the store.
@@ -28,7 +29,7 @@ impl Ban {
     /// The most lengths of a ban.
     pub const MAX_LENGTHS: usize = 16;
 
-    /// Returns how long bans of these lengths are remembered if nobody says: ten times the last, at most 100 years.
+    /// Returns the default of `forget` for bans of these lengths: ten times the last, at most 100 years.
     pub fn default_forget(lengths: &[Micros]) -> Micros {
         lengths.last().map_or(0, |last| last.saturating_mul(10).min(MAX_PERIOD))
     }

@@ -1,9 +1,9 @@
-//! Windows that follow the calendar of a time zone: days, weeks, months and years, through changes to and from
-//! daylight saving time. They start at midnight, on Monday and on the first, or where a rule says.
+//! Fixed windows that follow the calendar of a time zone (`time_zone` in rules): days, weeks, months and years, through
+//! changes to and from daylight saving time. They start at midnight, on Monday and on the first, or where a rule says.
 //!
-//! The start of a window is the first instant at which the clocks show it or a later time: a time that they skip is
-//! the end of the gap, and of one that they show twice it is the first. The window of `t` starts with the last start
-//! that is not after `t`.
+//! The start of a window is the first instant at which the clocks show it or a later time: a time that they skip is the
+//! end of the gap, and of one that they show twice it is the first. The window of `t` starts with the last start that
+//! is not after `t`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The decision of a charge, and what a store must know of the new state.
+//! What a charge returns: the decision, which becomes the answer to a descriptor, and what a store must know of the new
+//! state. A charge is the hits of one descriptor of a request, against all limits of a rule.
 
 use smallvec::SmallVec;
 
@@ -21,15 +22,15 @@ pub enum Source {
     /// The store, from the key's state.
     #[default]
     Store,
-    /// This replica decided: it repeats a denial that still holds.
+    /// This replica (weir process) decided without the store: it repeats a denial that still holds.
     DeniedLocally,
-    /// This replica decided: it serves hits that the store has charged before.
+    /// This replica decided without the store: it serves a lease, hits that the store charged ahead of requests.
     Leased,
-    /// The policy for a failing store.
+    /// The policy (`store.on_failure`) for a failing store.
     Degraded,
 }
 
-/// The result of reserving hits, of settling a reservation, or of cancelling one.
+/// The result for a reservation: hits charged under an id, and settled once it is known how many are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReservationResult {
     /// No reservation was made or settled: the request was denied, a policy decided, or the operation is another.

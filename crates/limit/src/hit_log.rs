@@ -1,4 +1,4 @@
-//! The log of one key: the times of admitted hits, which all sliding_log limits of a rule share.
+//! The log of one key: the times (stamps) of admitted hits, which all sliding_log limits of a rule share.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use crate::time::Micros;
 pub enum HitLog {
     /// All stamps in order, the newest last.
     Stamps(VecDeque<Micros>),
-    /// The summary of a log that is kept elsewhere.
+    /// The summary of a log that is kept in Redis.
     Summary(Box<LogSummary>),
 }
 
@@ -20,12 +20,12 @@ impl Default for HitLog {
     }
 }
 
-/// What is needed of a log to check the same hits repeatedly.
+/// What Redis returns of a log, to decide the hits of one request without the stamps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogSummary {
     /// The newest stamp; 0 for none.
     pub newest: Micros,
-    /// The newest stamp after hits have come back.
+    /// The newest stamp after the hits of the request are refunded.
     pub newest_after_refund: Micros,
     /// One for each limit that reads the log.
     pub limits: Vec<LimitSummary>,

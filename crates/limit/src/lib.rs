@@ -1,11 +1,11 @@
-//! How much is allowed: the arithmetic of one limit, and of all limits of a rule together.
+//! The arithmetic of rate limits: of one limit, and of all limits of a rule together.
 //!
-//! Pure: a limit, the state kept for one key, an instant and a number of hits go in; a verdict and
-//! the new state come out. No clock, no I/O, no async. Every store answers with the numbers
-//! computed here.
+//! Pure: a limit, the state kept for one key, an instant and a number of hits go in; a verdict and the new state come
+//! out. No clock, no I/O, no async. Every store answers with the numbers computed here.
 //!
-//! From the bottom: [`algorithm`] defines what an algorithm is, [`algorithms`] lists them, `limit` is one limit,
-//! and [`plan`] charges all limits of a rule. `plan::op` has the operations of a charge, `decision` its answer.
+//! From the bottom: [`algorithm`] defines what an algorithm is, [`algorithms`] lists them, `limit` is one limit, and
+//! [`plan`] charges all limits of a rule. `plan::op` has the operations of a charge (take hits, refund, reserve …),
+//! `decision` its answer.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -1,4 +1,4 @@
-//! A limit of a rule: what it answers about its state, and how it is charged alone.
+//! One limit of a rule: what it answers about the state of a key, and how it is charged alone. `plan` charges several.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,13 +10,13 @@ use crate::hit_log::HitLog;
 use crate::numbers::{Numbers, NumbersChange, NumbersError};
 use crate::time::{Micros, Unit};
 
-/// The log of states that pack, which no algorithm reads.
+/// An empty log of hits, for states packed into 12 bytes: their algorithms read none.
 static NO_LOG: HitLog = HitLog::Stamps(VecDeque::new());
 
 /// One limit of a rule: an algorithm with its parameters, and how its answers are shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Echoed in answers if this is the binding limit; empty for none.
+    /// Echoed in answers if this is the binding limit, whose numbers the answer has; empty for none.
     pub name: Box<str>,
     /// `n`: the hits that one period allows. 0 denies every hit.
     pub requests_per_unit: u32,
@@ -35,8 +35,8 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Returns a fixed window of `multiplier` units that counts as the reference does: aligned to the epoch, with hits
-    /// of denied requests. `None` if the period is zero or over 100 years.
+    /// Returns a fixed window of `multiplier` units that counts like envoyproxy/ratelimit: aligned to the epoch, with
+    /// hits of denied requests. `None` if the period is zero or over 100 years.
     pub fn fixed_window(requests_per_unit: u32, unit: Unit, multiplier: u32) -> Option<Limit> {
         let period = unit.period(multiplier)?;
         let window = FixedWindow { n: requests_per_unit, period, calendar: None };

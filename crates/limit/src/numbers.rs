@@ -1,4 +1,4 @@
-//! Other numbers for a limit, which goes on counting where the limit of the rule is.
+//! New numbers (`n`, burst) for a limit that an operator changes at run time. The counts of the limit continue.
 
 /// Numbers that replace those of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

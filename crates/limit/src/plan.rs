@@ -1,8 +1,7 @@
-//! All limits of a rule, checked and charged together.
+//! A plan: all limits of one rule, checked and charged together. A store charges it with the state of a key.
 //!
-//! All must allow; if one denies, only limits that count denied hits are charged. The answer is that
-//! of the binding limit: of those that deny the one with the longest wait, else the one with the
-//! least remaining.
+//! All must allow; if one denies, only limits that count denied hits are charged. The answer is that of the binding
+//! limit: of those that deny the one with the longest wait, else the one with the least remaining.
 
 mod charge;
 pub(crate) mod inspect;
@@ -28,19 +27,20 @@ use crate::time::{Micros, Unit};
 #[derive(Clone, Debug)]
 pub struct Plan {
     limits: Box<[Limit]>,
+    /// The algorithms, periods and alignments: a part of every key, so that no state is misread.
     shape: Box<str>,
     shape_hash: u64,
-    /// The shape was given: every plan of it continues the others' states.
+    /// Whether the shape was given: then all plans of this shape continue each other's states.
     continues: bool,
     /// The bounds of the shared log, if there are sliding_log limits.
     log_bounds: Option<LogBounds>,
     concurrency: Option<u8>,
-    /// The hits from which on each limit is near its n; empty if decisions do not tell.
+    /// The hits from which on each limit is near its n; empty if decisions do not list such limits.
     near_from: Box<[u64]>,
     near_limit_ratio: Option<f32>,
     can_lease: bool,
     ban: Option<Arc<Ban>>,
-    /// The same limits and bans, but no denial is a strike; none where that is so already.
+    /// The same plan, but no denial is a strike (counts towards a ban); none where that is so already.
     without_strikes: Option<Arc<Plan>>,
 }
 

@@ -1,10 +1,9 @@
-//! States as bytes, for stores that outlive the process.
+//! The states of keys as bytes, as the disk store saves and loads them.
 //!
-//! A state is a sequence of numbers, each in seven bits a byte, lowest first, the eighth set on all
-//! but the last byte: the number of limits; for each its [tag](crate::algorithm::LimitAlgorithm::TAG) and the
-//! numbers that its algorithm writes; then the length of the log and its stamps, each as the
-//! difference to the one before. What is written stays readable by later versions: an algorithm whose
-//! numbers change takes a new tag.
+//! A state is a sequence of numbers, each in seven bits a byte, lowest first, the eighth set on all but the last byte:
+//! the number of limits; for each its [tag](crate::algorithm::LimitAlgorithm::TAG) and the numbers that its algorithm
+//! writes; then the length of the log of hits and its stamps (times), each as the difference to the one before. What is
+//! written stays readable by later versions: an algorithm whose numbers change takes a new tag.
 
 pub(crate) mod log_copy;
 

@@ -1,4 +1,4 @@
-//! Time: in microseconds, and in the units of rules.
+//! Types and bounds of time: microseconds for instants and durations, and the units of rules.
 
 /// Whole microseconds: an instant since the Unix epoch, or a duration.
 pub type Micros = u64;
@@ -9,7 +9,7 @@ pub const SECOND: Micros = 1_000_000;
 /// The longest period of a limit, in seconds: 100 years of 365 days.
 pub const MAX_PERIOD_SECONDS: u64 = 100 * 365 * 86_400;
 
-/// [`MAX_PERIOD_SECONDS`] in microseconds, which also bounds the period of a replica's share.
+/// [`MAX_PERIOD_SECONDS`] in microseconds. Also bounds the period of a share: the part of a limit for one replica.
 pub(crate) const MAX_PERIOD: Micros = MAX_PERIOD_SECONDS * SECOND;
 
 /// The longest wait, in years of 365 days. A limit that takes longer to return to its full
@@ -19,7 +19,7 @@ pub const MAX_WAIT_YEARS: u64 = 1_000;
 /// [`MAX_WAIT_YEARS`] in microseconds.
 pub const MAX_WAIT: Micros = MAX_WAIT_YEARS * 365 * 86_400 * SECOND;
 
-/// The unit of a limit's period, with the reference's lengths: a month is 30 days, a year 365.
+/// The unit of a limit's period, as long as in envoyproxy/ratelimit: a month is 30 days, a year 365.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unit {
     /// `second`

@@ -1,4 +1,5 @@
-//! What applies to the descriptors of a request, without charging anything.
+//! Finds what applies to the descriptors of a request, without charging anything: `explain` and `inspect` show it to
+//! operators. A control is a block, an allow or another limit that an operator has set at run time.
 
 use std::sync::Arc;
 

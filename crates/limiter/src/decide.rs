@@ -1,4 +1,4 @@
-//! The decision on a request, from the look-up of its descriptors over the charges to the outcome.
+//! Decides a request, whatever API it came by: looks up its descriptors, charges their hits in the store, concludes.
 
 use std::future::Future;
 use std::time::Duration;

@@ -15,11 +15,11 @@ use weir_store::{Answer, Batch, Charge, Key, Role, StoreError};
 /// The answer to a charge that a store does not answer, which no store does.
 static NOT_ANSWERED: Answer = Err(StoreError::Unavailable);
 
-/// The charges of a request: one for each descriptor with a limit.
+/// The charges of a request: what it does with its hits of one key, for each descriptor with a limit.
 pub(super) struct Charges<'a> {
     list: SmallVec<[Charge<'a>; 4]>,
     domain: Option<&'a Domain>,
-    /// Whether a quota descriptor passes whatever the store answers.
+    /// Whether a quota passes whatever the store answers: quotas deny a request only if all of them deny.
     quota_passes: bool,
 }
 

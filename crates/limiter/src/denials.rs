@@ -1,5 +1,5 @@
-//! Denied requests as they happen, for operators: a sample, and those that are the first of a key in a second, with texts
-//! shortened and secret values hashed.
+//! Passes denied requests, as they happen, to what shows them to operators: a sample, and the first of each key in a
+//! second, with texts shortened and secret values hashed. A control is a block or limit that an operator has set.
 
 use std::future::pending;
 use std::hash::{DefaultHasher, Hash, Hasher};

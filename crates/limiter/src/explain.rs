@@ -1,5 +1,6 @@
 //! What applies to the descriptors of a request: which rule each matches and why, its limits and its key, and what a
-//! control does; without a rule, what was probably meant. `GET /v1/explain` adds what the keys have counted.
+//! control (an operator's block, allow or limit) does; without a rule, what was probably meant. `GET /v1/explain` adds
+//! what the keys have counted.
 
 #[cfg(test)]
 mod tests;

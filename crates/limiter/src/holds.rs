@@ -1,7 +1,7 @@
-//! [`Holds`]: what a request took from the store, to undo it.
+//! [`Holds`]: what a request took from the store, to release or cancel it later.
 //!
-//! A charge can take a hold of a concurrency limit, and can reserve hits. The decision adds both here, each with the
-//! operation that undoes it:
+//! A charge can take a hold (hits in flight of a concurrency limit), and can reserve hits. The decision adds both here,
+//! each with the operation that undoes it:
 //!
 //! - The call is cancelled: all holds are released, and all reservations cancelled.
 //! - Another descriptor denies the request: its reservations are cancelled at once. Its holds stay, because Envoy

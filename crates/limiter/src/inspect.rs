@@ -1,5 +1,5 @@
-//! What one descriptor has counted, for operators: read and reset by the look-up of decisions, and described as JSON.
-//! Times in JSON are in milliseconds, rounded up.
+//! Reads and resets, for operators, what the key of one descriptor has counted, and describes it as JSON. The key is
+//! found as for a decision. Times in JSON are in milliseconds, rounded up.
 
 use std::iter::zip;
 use std::slice;

@@ -1,4 +1,4 @@
-//! One request in, one decision out. `decide` takes these steps, with what `limiter` holds for all requests:
+//! Decides rate-limit requests. For each, `decide` takes these steps, with what `limiter` holds for all requests:
 //!
 //! 1. `lookup` finds what applies to each descriptor: a rule, a limit sent along, or nothing.
 //! 2. `decision` makes a batch with a charge for each descriptor that has a limit.
@@ -6,7 +6,7 @@
 //! 4. `statuses` concludes: statuses and the overall decision, which `stats` counts, `log` and `spans` record, and
 //!    `denials` shows. All read the same list: `Answered` has what was decided about each descriptor.
 //!
-//! `applied` and `inspect` show operators what applies to a descriptor, and what it has counted.
+//! `applied`, `explain` and `inspect` show operators what applies to a descriptor, and what it has counted.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -1,4 +1,4 @@
-//! [`Limiter`]: what all requests share, and what it counts.
+//! [`Limiter`], which decides requests (see `decide`): the store, options, logs and counts that all requests share.
 
 use std::fmt::{Debug, Display};
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! Decisions in the log: all of them at level debug; at level info, if asked for, some denials.
+//! Logs decisions: all of them at level debug; at level info, if asked for, some denials.
 
 use std::hash::{BuildHasher, RandomState};
 use std::iter::zip;
@@ -32,7 +32,7 @@ struct Line<'a> {
     used_before: Option<u64>,
     remaining: Option<u64>,
     retry_after_ms: Option<u64>,
-    /// Only of what a ban denied, or began with.
+    /// Set if a ban, which denies a key for a while after many denials, denied or began.
     banned: Option<bool>,
     result: &'static str,
     /// Why there was no limit, no answer, or not one of the store.

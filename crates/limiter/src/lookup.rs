@@ -1,4 +1,5 @@
-//! Matches the descriptors of a request to rules: no allocation unless the key has other values than the request.
+//! Finds what applies to each descriptor of a request: a rule, a limit sent along, and a control (an operator's block,
+//! allow or other limit). Allocates only if the key has other values than the request.
 
 use std::borrow::Cow;
 use std::iter::zip;

@@ -1,4 +1,4 @@
-//! The metrics of requests.
+//! Counts of requests by outcome and of unknown domains, and their metrics.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,9 +23,9 @@ pub struct LimiterCounts {
     pub global_shadow_mode: AtomicU64,
     /// Requests within their limits that would be over one but for the shadow mode of a rule or a limit.
     pub rule_shadow_mode: AtomicU64,
-    /// Descriptors that a control blocks, allows, or gives another limit.
+    /// Descriptors that an operator's control blocks, allows, or gives another limit.
     pub controlled: [AtomicU64; 3],
-    /// Descriptors of requests that a block spares.
+    /// Descriptors that a block matches and does not deny, because of an exception in it.
     pub spared: AtomicU64,
     /// Refunds to rules with `reserve`, which do nothing.
     pub ignored_refunds: AtomicU64,

@@ -5,7 +5,7 @@
 pub struct LimiterOptions {
     /// Every request passes; statuses are as without it.
     pub shadow_mode: bool,
-    /// Every descriptor counts as a quota.
+    /// Every descriptor counts as a quota: a request is over its limit only if all of them are.
     pub quota_mode: bool,
     /// The fraction of what a limit can allow at once above which hits count as near it.
     pub near_limit_ratio: f32,

@@ -1,4 +1,4 @@
-//! A request, independent of its encoding.
+//! A rate-limit request and its descriptors, independent of the encoding: gRPC, JSON or the Redis protocol.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub struct Descriptor<'a> {
     pub hits_addend: Option<u64>,
     /// Whether hits are refunded, not charged.
     pub is_negative_hits: bool,
-    /// What to do about a reservation, in place of hits.
+    /// What to do about a reservation (hits reserved under an id), in place of hits.
     pub budget: Option<&'a Budget<'a>>,
 }
 

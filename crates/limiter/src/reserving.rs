@@ -1,4 +1,5 @@
-//! Rules that reserve hits before they are known: what a descriptor asks of them, and what is counted.
+//! Rules with `reserve`: hits are reserved under an id before their number is known, and settled with it later. Finds
+//! out which of these a descriptor asks for, and counts the outcomes.
 
 use std::num::NonZeroU16;
 

@@ -1,4 +1,4 @@
-//! The spans of a decision and of the store's answer to it, for requests that are recorded.
+//! The tracing spans of a decision and of the store's answer to it, for requests that are traced.
 
 use tracing::field::{Empty, debug, display};
 use tracing::{Span, info_span};

@@ -1,4 +1,4 @@
-//! Counts the hits of a decision: by rule, split as the reference splits them, and by key for the lists of top keys.
+//! Counts the hits of a decision: by rule, split as in envoyproxy/ratelimit, and by key for the lists of top keys.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -36,7 +36,7 @@ impl<'a> CountedHits<'a> {
         if decision.allowed && decision.would_deny == 0 {
             over = 0;
         } else if !charge.plan.counts_as_reference() || decision.source == Source::DeniedLocally {
-            // Of the reference's limits, too, without a call to the store: the hits used before are not known.
+            // Without a call to the store, the hits used before are unknown, which envoyproxy/ratelimit counts by.
             (over, near) = (hits, 0);
         }
         CountedHits { charge, decision, limit, near_threshold, hits, over, near }

@@ -1,4 +1,5 @@
-//! Commands that are no charges: of operators, and about what replicas share.
+//! Sends the commands that charge nothing: `states` reads and resets keys for operators, `shared_table` and
+//! `replica_texts` exchange what replicas share.
 
 pub(super) mod connections;
 
@@ -23,8 +24,8 @@ use weir_store::StoreError;
 /// The wait before a command is sent again while a cluster changes.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Returns the command that runs a script, without the script's arguments. The text and not its hash is sent: it is
-/// short, and `SCRIPT LOAD` needs a permission of its own.
+/// Returns the `EVAL` of a script, without the script's arguments. The text and not its hash is sent: it is short, and
+/// `SCRIPT LOAD` needs a permission of its own.
 pub(super) fn eval<K: ToRedisArgs>(script: &str, keys: &[K]) -> Cmd {
     let mut command = redis::cmd("EVAL");
     command.arg(script).arg(keys.len()).arg(keys);
@@ -36,7 +37,7 @@ pub(super) fn is_moved(error: &RedisError) -> bool {
 }
 
 impl RedisStore {
-    /// Sends what `ask` sends to the server of a slot. Returns the reply, or an error of the server; fails if that
+    /// Lets `ask` send commands to the server of a slot. Returns the reply, or an error of the server; fails if that
     /// cannot be reached, or does not reply within `limit`.
     pub(super) async fn ask_server<T, F: Future<Output = RedisResult<T>>>(
         &self,

@@ -1,4 +1,5 @@
-//! Batches: the pending charges of many requests as few commands, and replies as answers.
+//! Turns the charges of many requests that wait for the next round trip into few commands: calls of Lua scripts, and
+//! plain `INCRBY`s. A charge is what one request does with its hits of one key.
 //!
 //! Charges of one key that wait for the same round trip become one entry of a call and still get the answers that they
 //! would have got one by one: the script returns the state before the call, and each charge is decided again from
@@ -24,7 +25,7 @@ use super::reply::Reply;
 use super::script::ScriptKind;
 use weir_limit::{Micros, Op};
 
-/// The most entries of one call: a longer one is hardly cheaper per entry, and Redis's other clients wait for it.
+/// The most entries (keys) of a call: a longer one is hardly cheaper per entry, and Redis's other clients wait for it.
 const MAX_ENTRIES: usize = 64;
 
 /// The commands of one round trip: script calls, and after them plain `INCRBY`s.
@@ -33,7 +34,7 @@ pub(crate) struct CommandBatch {
     pub calls: Vec<ScriptCall>,
     pub increments: Vec<Increment>,
     pub context: BatchContext,
-    /// The recorded requests of its charges.
+    /// The requests of its charges that have tracing spans.
     pub recorded: Vec<Arc<Reply>>,
 }
 

@@ -1,4 +1,4 @@
-//! A cluster: a connection to each node, and the map of slots.
+//! A Redis Cluster, for one thread: a connection to each node, and the map of slots that says where charges go.
 //!
 //! A node that redirects charges has not counted them, and they are sent on. A node that fails, fails only its own
 //! keys. Redirects are followed only to nodes that the cluster lists, so that credentials go nowhere else; before one

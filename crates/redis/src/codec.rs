@@ -1,7 +1,8 @@
-//! Rules, states and replies in the packed form that the scripts use.
+//! Packs rules for the Lua scripts, and reads states and replies in the packed form that the scripts use.
 //!
 //! Each algorithm has an implementation of [`Codec`] with its number and its Lua file. States in Redis outlive weir, so
-//! layouts never change: a new one gets a new number.
+//! layouts never change: a new one gets a new number. An entry is what a call does with one key, a run one operation of
+//! it. A hold is the hits in flight of one id, a record what was reserved under an id, `lean` a shorter form.
 //!
 //! # Packed formats
 //!

@@ -1,9 +1,9 @@
-//! A connection to one server, and what is sent over it.
+//! The connection of one thread to one Redis server, and the charges that wait to be sent over it.
 //!
 //! One round trip at a time: charges that arrive during it share the next one. So the cost of a decision falls as load
 //! rises, and no queue grows towards a server that does not answer: a round trip that takes longer than `slow_after`
 //! marks the connection as slow, and charges fail at once until the server has answered a probe within `slow_after`.
-//! Each request waits for up to its own timeout, whatever the threshold. Nothing is sent twice that may still count.
+//! Each request waits for up to its own timeout, whatever `slow_after`. Nothing is sent twice that may still count.
 //!
 //! Callers use the [handle](Connection), which knows what is to be sent, and whether the connection is up. A task, the
 //! [driver], owns the socket.

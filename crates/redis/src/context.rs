@@ -1,4 +1,4 @@
-//! What all connections of a store share: options, counts of the traffic for metrics, the log.
+//! What all connections of a Redis store share: options, counts of the traffic for metrics, the log.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! The deadlines of the requests of one thread, with one timer for all.
 //!
-//! A timer of each request would wake the runtime each time one is set before all others. This one is set again only for a
-//! deadline that comes before the one it waits for.
+//! A timer of each request would wake the runtime each time one is set before all others. This one is set again only
+//! for a deadline that comes before the one it waits for.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -14,7 +14,7 @@ use super::reply::Reply;
 
 #[derive(Debug)]
 pub(super) struct Deadlines {
-    /// By deadline; by address where it is the same.
+    /// The answers that requests wait for, by deadline, and by address where that is the same.
     replies: Mutex<BTreeMap<(Instant, usize), Weak<Reply>>>,
     /// The deadline that the timer waits for.
     armed: watch::Sender<Option<Instant>>,

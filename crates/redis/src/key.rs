@@ -1,10 +1,11 @@
-//! Names of keys, keys in the log, and slots of a cluster.
+//! Names of keys in Redis and their cluster slots, and keys as log lines show them.
 
 use std::fmt;
 
 use weir_common::random::random_bytes;
 use weir_store::id_text;
 
+/// Returns the key of the holds of a key: its hits in flight by the id of their request.
 pub(super) fn holds_key(key: &[u8]) -> Vec<u8> {
     [key, b":holds"].concat()
 }

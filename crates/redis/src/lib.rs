@@ -1,9 +1,9 @@
-//! Counting in Redis, shared by all replicas.
+//! Counting in Redis, shared by all replicas of weir: the Redis store.
 //!
-//! Scripts charge keys, atomically; they are in `lua/`, and the header of each describes its arguments and its reply. A
-//! script returns the state before the charge and the time; [`limit`](weir_limit) computes the decision from them, as
-//! for every store. Where a script would do no more than `INCRBY`, that is sent instead; `batch/increments.rs` explains
-//! when.
+//! Lua scripts charge hits to keys, atomically; they are in `lua/`, and the header of each describes its arguments and
+//! its reply. A script returns the state before the charge and the time; [`limit`](weir_limit) computes the decision
+//! from them, as for every store. Where a script would do no more than `INCRBY`, that is sent instead;
+//! `batch/increments.rs` explains when.
 //!
 //! The path of a charge, each module using only those after it:
 //!

@@ -1,4 +1,4 @@
-//! Log lines about servers and keys. Each message is throttled across all connections of a store.
+//! Log lines about Redis servers and keys in them. Each message is throttled across all connections of a store.
 
 pub(super) mod server;
 

@@ -1,4 +1,4 @@
-//! Follows the master that the sentinels name.
+//! Moves the connections to the master that Redis Sentinel names, for as long as the store runs.
 //!
 //! After a planned failover the old master goes on as one until the sentinels demote it, some ten seconds later: what
 //! is counted there is lost. So all sentinels are asked all the time, and the answer with the highest epoch holds, as

@@ -1,4 +1,4 @@
-//! Readiness, maintenance and metrics.
+//! What the Redis store does besides charging: readiness, status, maintenance and metrics ([`Operations`]).
 
 use std::future::pending;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! A charge that waits for its answer: what it does, and how it is decided.
+//! A charge, that is what a request does with its hits of one key, while it waits for Redis; and its decision then.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use weir_limit::{Micros, Op, Plan, Reservation, ReservationOp, State, hash_hold_
 use weir_store::local::LeaseCharge;
 use weir_store::{Charge, Key, Role, StoreError, key_bytes, reserved};
 
-/// A charge that waits for its answer.
+/// A charge that waits for its answer. Its plan is the limits of the rule, which are charged together.
 #[derive(Clone, Debug)]
 pub(super) struct PendingCharge {
     pub key: Box<[u8]>,

@@ -1,10 +1,10 @@
-//! What errors of a server mean for a charge: of a command, or of one in a script.
+//! Maps error replies of Redis, to a command or to one in a script, to the `StoreError` of a charge.
 
 use redis::{RedisError, ServerError};
 
 use weir_store::StoreError;
 
-/// Texts in errors, the first that is found. Scripts get some without their code, and those of Redis 6 wrap the code.
+/// Texts in errors: the first that is found decides. Scripts get some without their code; those of Redis 6 wrap it.
 const ERRORS: [(&str, StoreError); 15] = [
     // Followed by the user's name.
     ("NOPERM", StoreError::NotPermitted),

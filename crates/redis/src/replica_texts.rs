@@ -1,5 +1,5 @@
-//! The texts of replicas: a key of each, and a hash of their ids and their secret, in one slot. All expire when no
-//! replica writes.
+//! The texts that replicas of weir publish for each other in Redis, with their top keys: a key of each replica, and a
+//! hash of their ids and of the secret with which they hash values, in one slot. All expire when no replica writes.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The answers that a request, or a lease, waits for.
+//! The answers that a request waits for, or a lease (hits that are charged ahead of requests).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ pub(super) struct Reply {
     abandoned: AtomicBool,
     /// The end of the request's timeout; none where nobody waits.
     deadline: Option<Instant>,
-    /// The spans of the request's round trips; none if the request is not recorded.
+    /// The spans of the request's round trips; none if the request is not traced.
     spans: Option<Box<Mutex<ReplySpans>>>,
     /// The lease that takes the answer in place of a request.
     lease: Option<Arc<LeaseCharge>>,

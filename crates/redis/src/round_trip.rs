@@ -1,4 +1,4 @@
-//! One round trip: sends a batch, answers its charges, and returns what is left to do.
+//! One round trip to Redis: sends a batch of commands, answers its charges, and returns what is left to do.
 
 mod spans;
 
@@ -23,7 +23,7 @@ use super::script::Scripts;
 use weir_limit::Micros;
 use weir_store::StoreError;
 
-/// The milliseconds that states are kept longer where the caller's clock counts, for callers whose clocks are behind.
+/// The milliseconds that states are kept longer where limits go by the clocks of replicas, for those that are behind.
 pub(super) const CALLER_CLOCK_SLACK_MS: u32 = 10_000;
 
 /// An open connection, with what is known about its server.

@@ -1,4 +1,4 @@
-//! The scripts, assembled from the files in `lua/`.
+//! Assembles the Lua scripts that charge keys, from the files in `lua/`.
 //!
 //! `prelude.lua`, the files of the algorithms that a call needs, `rules.lua` and `charge.lua` make one script, which
 //! charges any rule: helpers and constants are declared once, in the prelude, and are visible to all of them. With
@@ -25,6 +25,7 @@ const LONE_RESERVE: &str =
 
 /// Resets a key of which hits can be reserved.
 pub(super) const RESET: &str = include_str!("lua/reset.lua");
+/// Reads the state of a key for operators.
 pub(super) const READ: &str = include_str!("lua/read.lua");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,6 +1,5 @@
-//! The table that all replicas share: a hash of its rows and a version, in one slot.
-//!
-//! Rows may be megabytes: they are written and read in parts, so that no charge waits for long.
+//! The table of operators' controls (blocks, allows, limits) that all replicas of weir share in Redis: a hash of its
+//! rows and a version, in one slot. Rows may be megabytes: so that no charge waits long, they come and go in parts.
 
 use std::collections::HashMap;
 use std::future::Future;

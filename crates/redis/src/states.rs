@@ -1,4 +1,4 @@
-//! Reads and resets single keys.
+//! Reads and resets the state of single keys, when operators ask for that.
 
 use std::time::Duration;
 

@@ -1,8 +1,9 @@
-//! The store: charges batches over the connections of the current thread, and cancels those that nobody waits for.
+//! The Redis store: charges the batch of a request (one charge for each of its keys) over the connections of the
+//! current thread, and cancels batches that nobody waits for.
 //!
-//! **Limits of one second** may have a Redis of their own. Charges whose plan is
+//! **Limits of one second** may have a Redis of their own. Charges whose plan (the limits of a rule) is
 //! [per second](weir_limit::Plan::per_second) go to it and all others to the main one, at the same time. All keys of a
-//! domain with `charge: together` are in the main one, also those of limits of one second: they are charged in one call.
+//! domain with `charge: together` (all or none) are in the main one, as they are charged in one call.
 
 use std::future::Future;
 use std::iter::{once, zip};
@@ -31,12 +32,12 @@ use weir_store::{Answers, Batch, Charge, Store, StoreError};
 
 /// Keeps states in Redis, where all programs with the same keys share them.
 ///
-/// **Connections.** One for each of [`RedisOptions::connections`] threads, and for each master of a cluster. It is opened
-/// with the first charge of its thread, on the runtime of that, and again whenever it is lost. What concurrent requests
-/// of a thread charge is sent together.
+/// **Connections.** One for each of [`RedisOptions::connections`] threads, and for each master of a cluster. It is
+/// opened with the first charge of its thread, on the runtime of that, and again whenever it is lost. What concurrent
+/// requests of a thread charge is sent together.
 ///
-/// **Errors.** A charge ends within the timeout of its batch. It fails at once while its connection is down, or is slow.
-/// If it failed with an error that is no [refusal](StoreError::is_refusal), it may have been made.
+/// **Errors.** A charge ends within the timeout of its batch. It fails at once while its connection is down, or is
+/// slow. If it failed with an error that is no [refusal](StoreError::is_refusal), it may have been made.
 #[derive(Debug)]
 pub struct RedisStore {
     pub(super) shared: Arc<RedisContext>,

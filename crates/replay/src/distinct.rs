@@ -1,5 +1,5 @@
-//! Descriptors whose counted values are nearly all different, as with a port in an address: then nothing is over a
-//! limit, whatever the rules are.
+//! Finds descriptors of `weir replay` with a new key in nearly every request, such as an address with its port. Then
+//! no key reaches a limit, whatever the rules are, and the report says so.
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
@@ -10,13 +10,13 @@ use serde::Serialize;
 use super::template::Template;
 use weir_common::entry::Entry;
 
-/// The requests that are looked at. Further ones cost nothing.
+/// The requests at the start of the log that are examined.
 pub(super) const SAMPLE: u64 = 4096;
 
-/// With fewer requests, different values mean nothing.
+/// The fewest requests for a warning.
 const MIN_REQUESTS: u64 = 4;
 
-/// Counts the different keys that the first requests have by each template.
+/// Counts the different keys of the first requests, for each template of a descriptor (`--descriptor`).
 pub(super) struct Distinct {
     hasher: RandomState,
     requests: u64,
@@ -25,13 +25,13 @@ pub(super) struct Distinct {
 
 #[derive(Default)]
 struct Values {
-    /// Whether the values have fields in them.
+    /// Whether the template uses fields of the log, so that values can differ.
     vary: bool,
     sent: u64,
     hashes: HashSet<u64>,
 }
 
-/// Requests at the start of the log, and their different values, nearly all of which differ.
+/// The examined requests with the descriptor, and how many different keys they have: nearly as many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct NearlyDistinct {
     pub requests: u64,

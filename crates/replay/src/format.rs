@@ -1,4 +1,4 @@
-//! The formats of logs.
+//! Reads the lines of an access log in one of the formats that `weir replay` knows, or in that of `--log-format`.
 
 pub(super) mod client;
 pub(super) mod csv;

@@ -1,4 +1,4 @@
-//! `weir replay --output html`: one page that needs nothing else. A script draws it from the report as JSON.
+//! `weir replay --output html`: prints the report as one self-contained page. A script in it draws the report.
 //!
 //! Names and keys come from clients and files. None of them can end the JSON or hide characters, the script makes
 //! only texts of them, and the content security policy refuses any other script and any request. Every list and

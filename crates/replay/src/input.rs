@@ -1,4 +1,4 @@
-//! The lines of a log: plain or gzip, from a file or standard input.
+//! Reads the lines of the log of `weir replay`: plain or gzip, from a file or standard input.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};

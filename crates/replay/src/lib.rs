@@ -1,7 +1,7 @@
-//! What rules would have decided about recorded traffic.
+//! The work of `weir replay`: finds what rules would have decided about the requests of an access log.
 //!
 //! A [`Mapping`] says how the lines of a log become requests, a [`Replay`] sends them through one set of
-//! rules or two, in the time of the log, and a [`Report`] has the result.
+//! rules or two, at the times in the log, and a [`Report`] has the result.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]

@@ -1,4 +1,4 @@
-//! How the lines of a log become requests.
+//! The options of `weir replay` that say how a line of an access log becomes a rate-limit request.
 
 use std::ops::RangeInclusive;
 
@@ -14,7 +14,7 @@ use weir_common::duration::{MAX_DURATION, read_duration};
 use weir_common::number::whole;
 use weir_limit::Micros;
 
-/// The numbers of trusted proxies: Envoy's are of 32 bits.
+/// The valid numbers of trusted proxies: Envoy's `xff_num_trusted_hops` has 32 bits.
 const HOPS: RangeInclusive<u64> = 0..=u32::MAX as u64;
 
 /// How lines become requests.
@@ -29,10 +29,11 @@ pub struct Mapping {
     pub(super) hits: Option<usize>,
     /// Guessed if none.
     pub(super) format: Option<InputFormat>,
-    /// A format of its own, in place of `format`.
+    /// The format of `--log-format`, in place of `format`.
     pub(super) log_format: Option<Pattern>,
     /// The trusted proxies before the one that wrote the log.
     pub(super) trusted_hops: Option<usize>,
+    /// How far out of order lines may be.
     pub(super) reorder: Micros,
 }
 

@@ -1,4 +1,4 @@
-//! What a replay prints: its report, in one of several forms.
+//! Prints the report of `weir replay`, in the form that `--output` names.
 
 use std::io::{self, Write};
 

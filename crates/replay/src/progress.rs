@@ -1,4 +1,4 @@
-//! The progress bar, on a terminal.
+//! The progress bar of `weir replay`, on a terminal.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 
 use super::input::Input;
 
-/// Lines between two looks at the clock.
+/// Lines of the log between two updates of the bar.
 const STRIDE: u64 = 1 << 14;
 
 const BAR: &str = "{wide_bar} {percent:>3} %  {msg}  {eta} left";

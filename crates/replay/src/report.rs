@@ -1,4 +1,4 @@
-//! What a replay found, for all outputs.
+//! The report of `weir replay`: what the rules would have denied. It is printed as text, JSON or HTML.
 
 use indicatif::HumanCount;
 use jiff::Timestamp;
@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::distinct::{NearlyDistinct, SAMPLE};
 use weir_common::escape::escape;
 
-/// The members of the JSON are named as the fields.
+/// The report. With `--output json`, its fields are the members of the JSON.
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub(crate) traffic: Traffic,
@@ -19,7 +19,7 @@ pub struct Report {
 
 #[derive(Debug, Serialize)]
 pub(super) struct RequestSeries {
-    /// When the plots start.
+    /// When the first bucket (a step of time in plots) starts.
     pub start: Timestamp,
     pub bucket_seconds: u64,
     /// Requests in each bucket.
@@ -27,7 +27,7 @@ pub(super) struct RequestSeries {
 }
 
 impl Report {
-    /// Returns why the report says nothing about the rules, if so.
+    /// Returns why the report says nothing about the rules; none if it does.
     pub fn problem(&self) -> Option<String> {
         let traffic = &self.traffic;
         let name = escape(&traffic.name);

@@ -1,8 +1,8 @@
-//! Lines of a log as rows of fields, sorted by time.
+//! Sorts the lines of a log by time, for `weir replay`. A row is a line as the values of its fields.
 //!
-//! Envoy logs a request when it ends, so lines are not in the order in which requests arrived. Rows wait
-//! until no earlier one may follow: until the latest time is more than `window` ahead. An even earlier
-//! row is late. It gets the earliest time that may follow, so that time never steps back.
+//! Envoy logs a request when it ends, so lines are not in the order in which requests arrived. Rows wait until no
+//! earlier one may follow: until the latest time is more than `window` (`--reorder`) ahead. Then they are released:
+//! handed on to be decided. An even earlier row is late, and gets the earliest time that may follow.
 
 pub(super) mod released;
 
@@ -15,7 +15,7 @@ const MAX_ROWS: usize = 1 << 20;
 /// Bytes of waiting rows, at most.
 const MAX_BYTES: usize = 256 << 20;
 
-/// Rows of a block, at most, and rows between two looks at whether some can be released.
+/// Rows of a block (rows in one buffer), at most, and rows between two checks whether some can be released.
 const BATCH: usize = 1 << 12;
 
 /// Bytes of a block, roughly: it ends with the row that makes it longer.

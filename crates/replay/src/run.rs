@@ -1,4 +1,4 @@
-//! Reads a log line by line, and decides its requests.
+//! Runs a replay: one thread reads the log line by line, another decides its requests by the rules.
 
 use std::panic::resume_unwind;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -27,10 +27,10 @@ use weir_limit::SECOND;
 use weir_limiter::Descriptor;
 use weir_rules::RuleSet;
 
-/// The invalid lines that a report shows.
+/// The most invalid lines that a report shows.
 const MAX_EXAMPLES: usize = 5;
 
-/// The lists of rows that wait to be decided, at most.
+/// The most batches of rows (lines of the log) that wait to be decided.
 const QUEUE: usize = 2;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";

@@ -1,4 +1,5 @@
-//! One set of rules, and what it decides.
+//! One side of a comparison by `weir replay --compare`: a set of rules, and counts of what it denies. Without it
+//! there is only one.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -18,20 +19,20 @@ use weir_limiter::{Descriptor, Holds, Limiter, Request};
 use weir_rules::{Rule, RuleSet, truncated};
 use weir_store::recording::RecordingStore;
 
-/// The memory for the names of denied keys, of one set of rules.
+/// The most bytes for the names of denied keys, of one set of rules.
 const KEY_BYTES: usize = 256 << 20;
 
 /// Longer names of keys are cut.
 const MAX_KEY_BYTES: usize = 512;
 
-/// The memory store answers at once.
+/// The timeout of the store, which is never reached: the store is in memory, and answers at once.
 const STORE_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Side {
     name: String,
     rules: RuleSet,
-    /// Indices of rules by their addresses.
+    /// Indices of rules by their addresses in memory.
     indices: HashMap<usize, usize>,
     limiter: Limiter<RecordingStore>,
     clock: Arc<ManualClock>,

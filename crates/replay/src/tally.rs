@@ -1,4 +1,4 @@
-//! Counts of requests: in all, by key, by minute, and over time for plots.
+//! Counts the requests of a replay: in all, by key, by minute, and over time for plots.
 
 use hashbrown::HashMap;
 
@@ -8,7 +8,7 @@ use weir_limit::{Micros, SECOND};
 
 const MINUTE: Micros = 60 * SECOND;
 
-/// The buckets of a series, at most.
+/// The most buckets of a series (counts over time, one for each bucket).
 const MAX_BUCKETS: u64 = 360;
 
 /// How long a bucket can be, in seconds. Each is a multiple of the one before, so that buckets can be
@@ -22,7 +22,7 @@ const WORST_KEYS: usize = 10;
 /// The memory of a key besides its text, roughly.
 const KEY_BYTES: usize = 48;
 
-/// The time of the request that is counted, and its bucket.
+/// The time of the request that is counted, and the bucket that it falls into.
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
     /// The time of the first request.

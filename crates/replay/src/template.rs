@@ -1,4 +1,4 @@
-//! Descriptors of replayed requests: `remote_address={x_forwarded_for|last},path={path}`.
+//! Parses `--descriptor` of `weir replay`, such as `remote_address={x_forwarded_for|last}` with a field of the log.
 
 mod filter;
 
@@ -15,6 +15,7 @@ pub(super) struct Template {
     pub entries: Vec<EntryTemplate>,
 }
 
+/// An entry of the descriptor. Its value is made of parts.
 #[derive(Debug)]
 pub(super) struct EntryTemplate {
     pub key: String,
@@ -26,6 +27,7 @@ pub(super) enum Part {
     Text(String),
     /// The index of a field.
     Field(usize),
+    /// The index of a field, and filters that take a part of its value.
     Filtered(usize, Box<[Filter]>),
 }
 

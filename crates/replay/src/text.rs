@@ -1,4 +1,4 @@
-//! `weir replay --output text`.
+//! `weir replay --output text`: prints the report for people.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! Times as logs have them.
+//! Parses the times in the logs of `weir replay`: RFC 3339, Apache's form, and numbers since 1970.
 
 use jiff::Timestamp;
 
@@ -24,7 +24,7 @@ pub(super) fn read_time(text: &str) -> Option<Micros> {
     time.filter(|time| *time < END)
 }
 
-/// The timestamp of a time of a log, which is before 2100.
+/// Converts a time of a log, which is before 2100, to a timestamp.
 pub(super) fn stamp(time: Micros) -> Timestamp {
     Timestamp::from_microsecond(time as i64).unwrap_or_default()
 }

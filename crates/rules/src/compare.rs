@@ -1,7 +1,8 @@
-//! Compares two sets of rules.
+//! Compares two compiled rule sets: which rules were added, removed or changed. `weir diff` prints the result, and the
+//! service logs it after each load.
 //!
-//! Both trees are walked together. Descriptors are the same if their texts are, `key` or `key_value`, as for
-//! the matcher. The time is linear in the rules of both sets.
+//! The descriptor trees of both are walked together, in linear time. Two descriptors are the same if they have the same
+//! text: `key`, or `key_value` if the rule file gives a value.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -34,7 +35,7 @@ pub struct Difference<'s> {
 pub struct ListedRule<'s> {
     /// The domain of the rule.
     pub domain: &'s str,
-    /// The path of the rule, or of a descriptor without limits; none for a domain without any.
+    /// The path of the rule, such as `plan_gold.user`, or of a descriptor without limits; none for an empty domain.
     pub rule: Option<String>,
     /// The limits in words; none for a descriptor without limits.
     pub limits: Option<String>,

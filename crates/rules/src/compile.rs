@@ -1,4 +1,5 @@
-//! Compiles documents to a rule set, and rule files with what was found while they were read.
+//! Compiles rule files, or the `RateLimitConfig` messages of xDS, to one rule set, and lists their errors and warnings.
+//! The service does so at each load, commands such as `weir check` once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,8 +20,8 @@ use crate::syntax::problem::{Omitted, Problem, Problems, Severity};
 use weir_limit::{Calendar, Unit};
 
 impl RuleSet {
-    /// Compiles documents and returns the listed problems. If one is an error, the set must not be used. Counts for
-    /// metrics are carried over from `previous`; those of limits are in the store.
+    /// Compiles rule files or messages, and returns their errors and warnings, up to the maximum of the options. If one
+    /// is an error, the set must not be used. Counters of metrics are carried over; the store has the counts of limits.
     pub fn compile(
         documents: &[impl Document],
         options: &RuleOptions,

@@ -1,4 +1,4 @@
-//! Rules as the debug pages and `weir check` show them.
+//! Describes compiled rules: as JSON for `/v1`, and as text for the debug page `/rlconfig` and for `weir check`.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -17,19 +17,19 @@ use weir_common::duration::exact;
 use weir_common::entry::OwnedEntry;
 use weir_limit::{Algorithm, AlgorithmKind, Ban, FixedWindow, Limit, Micros, SECOND};
 
-/// A rule as the debug pages, `/v1` and `weir check` show it, with the names of rule files.
+/// A rule as `/v1` and commands show it in JSON. Members have the names of the keys of rule files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RuleDescription {
     /// The domain of the rule.
     pub domain: String,
-    /// The path of the rule.
+    /// The path of the rule: its keys and values, such as `plan_gold.user`.
     pub rule: String,
     /// The path with hashes in place of secret values, where the rule names any; only in lists of all rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redacted_rule: Option<String>,
     /// The keys and the values that it names; a value is empty if it names none.
     pub entries: Vec<OwnedEntry>,
-    /// Where it is written.
+    /// The file and the position of the rule.
     #[serde(flatten)]
     pub origin: Origin,
     /// Whether it has no limits.

@@ -1,11 +1,11 @@
-//! Rules: rule files and xDS resources, their problems, and the matcher that they compile to.
+//! Reads rule files and xDS resources, reports their errors, and compiles them to trees that find a descriptor's rule.
 //!
-//! A [`Document`] becomes a tree whose nodes have positions. The reader walks the tree once, reports
+//! A file or resource ([`Document`]) is parsed into a tree of nodes with positions. `read` walks the tree once, reports
 //! every problem, and adds the rules to the matcher of their domain.
 //!
-//! `syntax`, `model` and [`source`] each use only those before them. `matcher` has the tree of a domain, and `rule_set`
-//! the domains. `read` adds rules to the tree, as the patches of `overlay` change them. What compiles, lints, compares
-//! and writes whole sets is on top of all.
+//! `syntax`, `model` and [`source`] each use only those before them. `matcher` is the tree of a domain, and `rule_set`
+//! has all domains. `overlay` has an operator's patches, which `read` applies to rules. `compile`, `lint`, `compare`,
+//! `describe` and `to_yaml` handle whole sets, and are on top of all.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -1,4 +1,5 @@
-//! Warnings about a whole set: what is valid, but probably not meant.
+//! Warns about rules that are valid but probably not meant, where that shows only in a whole rule set: descriptors that
+//! others hide, and `replaces` without a rule to replace. Runs once a set is compiled, only for `weir check`.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,9 +10,10 @@ use crate::syntax::position::Origin;
 use crate::syntax::problem::{Problem, Problems};
 use weir_common::suggest::Suggester;
 
-/// How often a wildcard is compared with another child of its node, in all of a set.
+/// The maximum number of comparisons between descriptors of one level, over a whole set.
 const MAX_COMPARISONS: usize = 1 << 23;
 
+/// A name in `replaces`: a rule disables the rules of this name where a request matches both.
 #[derive(Debug)]
 pub(super) struct Replaced {
     pub domain: Box<str>,

@@ -1,10 +1,10 @@
-//! The matcher: a tree of rules that finds the rule of a descriptor.
+//! The matcher: a tree of the descriptors in rule files. For each request it finds the rules of the descriptors sent.
 //!
-//! Each child of a node is identified by one text, `key` or `key_value`, as in the reference, so `{key: a_b}` and
-//! `{key: a, value: b}` are equal. An entry is looked up as `key_value`, then in the networks and lists of the node,
-//! then among its wildcards in file order, then as `key`. Exact children are found by hash, without concatenating the
-//! text: a look-up does not allocate, but for a wildcard with a star in its key, and its cost does not depend on the number
-//! of exact rules.
+//! Each descriptor below a node is a child with one text, `key` or `key_value`, as in envoyproxy/ratelimit: so
+//! `{key: a_b}` and `{key: a, value: b}` are equal. An entry is looked up as `key_value`, then in the networks and
+//! lists of the node (`network`, `values`, `values_file`), then among its wildcards in file order, then as `key`. Exact
+//! children are found by hash, without concatenating the text, at a cost that does not depend on their number. A
+//! look-up does not allocate, except for a wildcard with a star in its key.
 
 pub(crate) mod metric_path;
 pub(crate) mod near_miss;
@@ -30,12 +30,13 @@ use weir_common::glob::{has_parts, has_parts_after};
 use weir_common::network::Network;
 use weir_common::value;
 
+/// The descriptors of one level.
 #[derive(Debug, Default)]
 pub(super) struct MatcherNode {
     children: Vec<Child>,
     /// Indices into `children`, by the hash of their text.
     exact: HashTable<u32>,
-    /// The children with a network or a list, if there are any: they are not in `exact`.
+    /// The children with `network`, `values` or `values_file`, if there are any: they are not in `exact`.
     sets: Option<Box<ValueSets>>,
     /// The children with a wildcard, in file order.
     wildcards: Vec<Wildcard>,

@@ -1,4 +1,5 @@
-//! What rules have counted: the totals of each rule, with all its series, and the metrics of the active rules.
+//! Reports the hits that rules have counted: as metrics for Prometheus and StatsD, and as totals for the status page.
+//! A rule has several series if `detailed_metric` or `value_to_metric` counts values of requests separately.
 
 use std::borrow::Cow;
 use std::hash::Hash;

@@ -1,4 +1,4 @@
-//! What rules are: their keys, and the rules that they become.
+//! The types of rules: the keys of rule files, the messages of xDS, and compiled rules with their counters.
 
 pub(crate) mod key;
 pub(crate) mod keys;

@@ -1,4 +1,4 @@
-//! What the compilation of rules depends on besides the rules.
+//! The options by which rules are compiled. The service takes them from its settings, commands from their arguments.
 
 use std::sync::Arc;
 
@@ -11,25 +11,25 @@ use crate::syntax::problem::DEFAULT_MAX_PROBLEMS;
 pub struct RuleOptions {
     /// Whether several files may have the same domain.
     pub merge_domains: bool,
-    /// The maximum state of one key, in bytes.
+    /// The maximum memory of one key in the store, in bytes. Limits that may take more are errors.
     pub max_log_bytes: u64,
     /// The maximum number of errors, and of warnings, listed per file.
     pub max_problems: usize,
-    /// The maximum number of rules and series that have metrics of their own.
+    /// The maximum number of rules, and values of requests counted separately, that have metrics of their own.
     pub max_series: usize,
     /// Whether to warn about what is valid, but probably not meant.
     pub lint: bool,
     /// Whether `shadow_mode` in `rate_limit` is an error, not a warning: it has no effect there, so the limit denies.
     pub rejects_ignored_shadow_mode: bool,
-    /// The part of a limit's capacity from which on decisions tell that a limit is near it; none if they need not.
+    /// The part of a limit from which on decisions list it as near its maximum; none to list none.
     pub near_limit_ratio: Option<f32>,
     /// Whether fixed windows of a month are those of the calendar, in UTC, unless a rule says otherwise.
     pub calendar_months: bool,
-    /// Whether the dots of keys and values are underscores in the paths of metrics.
+    /// Whether the dots of keys and values become underscores in the names of rules in metrics.
     pub replace_dots: bool,
-    /// Where the lists are that rules name by `values_file`.
+    /// Where the lists are: files of values that rules name by `values_file`.
     pub lists: Lists,
-    /// The lists of a service; none to read each as it is.
+    /// The lists as a service reads them: again and again, once they are whole. None to read each as it is.
     pub watched_lists: Option<Arc<WatchedLists>>,
     /// The overlay whose patches change the rules, if there is one.
     pub overlay: Option<Overlay>,

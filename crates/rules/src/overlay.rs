@@ -1,8 +1,8 @@
-//! The overlay: patches of rules that were loaded from files or from a management server.
+//! The overlay: files with patches, by which operators change rules that others write or a management server sends.
 //!
-//! Overlay files are validated as a whole, without rules. When rules are compiled, the reader asks the [`Patcher`](patcher::Patcher) for
-//! the patches that match a descriptor, and reads the descriptor again with its keys as the patches change them. So one
-//! reader validates all rules. A patch applies to a rule whole, or not at all and is reported.
+//! Overlay files are validated first, without rules. When rules are compiled, their reader (`read`) asks `patcher` for
+//! the patches that match a descriptor, and reads the descriptor again with the keys that the patches change. So one
+//! reader validates all rules. A patch applies to a rule as a whole. If it does not fit, it is skipped and reported.
 
 mod load;
 pub(super) mod patch;

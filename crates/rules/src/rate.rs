@@ -1,4 +1,4 @@
-//! Rates as people write them: `10/s`, `300/15m`, `5000/month`.
+//! Parses and prints rates as rule files and operators write them: `10/s`, `300/15m`, `5000/month`.
 
 use std::fmt::{self, Display};
 use std::str::FromStr;
@@ -18,7 +18,7 @@ pub struct Rate {
     pub per: Per,
 }
 
-/// The period of a rate. Only a unit follows the calendar.
+/// The period of a rate. Only a unit, such as a month, can follow the calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Per {
     /// One unit.

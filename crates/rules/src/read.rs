@@ -1,4 +1,5 @@
-//! Reads the tree of one document into the matcher of its domain, and reports every problem.
+//! Reads the descriptors of a rule file or xDS resource when rules are compiled: checks all keys, reports all problems,
+//! and adds the rules to the matcher (`Tree`) of their domain.
 
 mod ban;
 mod descriptor;
@@ -33,6 +34,7 @@ use value_sets::{NamedSet, set_node};
 use weir_limit::Plan;
 
 impl Reader<'_> {
+    /// Reads the keys of one descriptor, without the descriptors below it.
     fn keys(&mut self, node: &DescriptorNode<'_>) -> Descriptor {
         let DescriptorNode { position, ref fields, .. } = *node;
         let mut read = Descriptor {

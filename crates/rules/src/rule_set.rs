@@ -1,4 +1,4 @@
-//! A compiled set of rules, and its domains.
+//! A compiled rule set: the rules of all domains, by which requests are decided until the next load.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use weir_limit::Calendar;
 pub struct RuleSet {
     pub(crate) domains: HashMap<Box<str>, Domain>,
     pub(crate) rules: Vec<Arc<Rule>>,
-    /// The limit of all series that values of requests distinguish.
+    /// The maximum number of values of requests that are counted separately for metrics.
     pub(crate) series: Arc<RuleSeriesLimit>,
-    /// The calendar of the months of limits that clients send; none without `calendar_months` of the options.
+    /// The calendar for months of limits that requests bring along; none without `calendar_months` of the options.
     pub calendar_month: Option<Arc<Calendar>>,
 }
 
@@ -31,9 +31,9 @@ pub struct Domain {
     pub together: bool,
     /// The failure policy; none if the settings decide.
     pub on_store_failure: Option<OnStoreFailure>,
-    /// The patches of the overlay that changed these.
+    /// The patches of the overlay (an operator's changes of rules) that changed the fields above.
     pub patches: Box<[Origin]>,
-    /// The counters of limits sent with requests, by [`override_path`](Self::override_path).
+    /// The counters of limits that requests bring along, by [`override_path`](Self::override_path).
     pub override_series: Option<Arc<RuleSeries>>,
     pub(crate) root: MatcherNode,
     pub(crate) replace_dots: bool,

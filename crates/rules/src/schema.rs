@@ -1,4 +1,4 @@
-//! A JSON Schema of rule files for editors, made of the table of keys.
+//! Generates a JSON Schema of rule files, for editors, from the table of their keys. `weir check --schema` prints it.
 
 use serde_json::{Map, Value, json};
 

@@ -1,4 +1,4 @@
-//! Finds and reads rule files.
+//! Finds and reads rule files, overlays (patches of rules) and tests of rules, for the service and for commands.
 
 pub(crate) mod lists;
 pub(crate) mod manifest;
@@ -34,7 +34,7 @@ impl Document for RuleFile {
         &self.name
     }
 
-    /// Warns about further documents.
+    /// Parses the first YAML document, and warns about further ones.
     fn tree(&self, warn: &mut dyn FnMut(Problem)) -> Result<Option<Node<'_>>, Problem> {
         let mut documents = Documents::new(&self.text);
         let first = documents.next().unwrap_or(Ok(None));

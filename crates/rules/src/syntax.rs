@@ -1,4 +1,4 @@
-//! How rules are written: documents, their trees with positions, and the problems with them.
+//! The syntax of rule files: parses YAML into a tree of nodes with positions, and describes errors and warnings.
 
 pub(crate) mod document;
 pub(crate) mod position;

@@ -1,7 +1,6 @@
-//! Writes compiled rules as rule files, from which an equal set is read.
+//! Writes compiled rules as YAML, for `/v1/rules?format=yaml`. An equal rule set is compiled from it.
 //!
-//! The files have what decides requests, as overlays have patched it: no comments, no anchors, and the keys
-//! that have their defaults omitted.
+//! It has what decides requests, with the patches of overlays applied, but no comments, anchors and default values.
 
 mod flow;
 

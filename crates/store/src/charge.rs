@@ -1,4 +1,5 @@
-//! The charges of a request, which a store makes all at once, and their answers.
+//! The charges of a request: for each descriptor a key, the limits of its rule and the hits. A store makes all in one
+//! call, as a batch, and returns an answer for each.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,21 +18,21 @@ pub type Answer = Result<Decision, StoreError>;
 /// One answer for each charge of a batch, in its order.
 pub type Answers = SmallVec<[Answer; 4]>;
 
-/// The identity of a counter, together with the shape of the plan that it is charged to.
+/// The identity of a counter, together with the shape (algorithms and periods) of its plan, the limits of a rule.
 #[derive(Clone, Copy, Debug)]
 pub struct Key<'a> {
     /// The domain of the rule.
     pub domain: &'a str,
-    /// The descriptor's entries. If a rule shares its threshold, the pattern replaces the value.
+    /// The descriptor's entries. With `share_threshold` in the rule, its pattern replaces the value.
     pub entries: &'a [Entry<'a>],
 }
 
-/// How a descriptor's denial counts for a batch that is charged together.
+/// How a descriptor's denial counts for a batch that is charged together: all of its keys, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A denial denies the batch.
     Enforced,
-    /// Denies the batch only when all of this role deny.
+    /// Denials deny the batch only if all charges of this role are denied.
     Quota,
     /// Never denies the batch.
     Shadow,
@@ -46,7 +47,7 @@ pub struct Charge<'a> {
     pub plan: &'a Arc<Plan>,
     /// What is done with its hits.
     pub op: Op,
-    /// The id of its hold, or of its reservation; empty if a reservation has none.
+    /// The id of its hold (hits in flight of one request), or of its reservation; empty if a reservation has none.
     pub hold: Option<&'a str>,
     /// How its denial counts for the batch.
     pub role: Role,

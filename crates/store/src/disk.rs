@@ -1,4 +1,4 @@
-//! Counts in memory, and keeps what was counted on disk.
+//! The disk store: counts in memory, and keeps what was counted on disk, so that a restart continues.
 //!
 //! Memory is the truth; nothing is read from disk but at the start. A thread appends what changed to a log, every
 //! interval with one sync, and replaces all files by a snapshot now and then. A directory has these files:
@@ -6,12 +6,12 @@
 //! | File | |
 //! | --- | --- |
 //! | `lock` | locked by the process that uses the directory |
-//! | `meta` | version, secret of the fingerprints, number of shards |
+//! | `meta` | version, secret of the fingerprints (hashes of keys), number of shards (parts of all keys) |
 //! | `closed` | the sizes of the other files, if the last process shut down cleanly |
 //! | `snap.N` | all keys and reservations of when `log.N` was started, or later |
 //! | `log.N` | what changed since then |
 //!
-//! Snapshots and logs consist of frames with records.
+//! Snapshots and logs consist of frames, which have a checksum, with records, one for each key or reservation.
 
 mod closed;
 mod copy;

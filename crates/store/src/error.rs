@@ -1,4 +1,4 @@
-//! Why a store could not answer.
+//! Why a store could not answer: the errors in answers, logs and the metrics of failed charges.
 
 use weir_common::named_enum;
 

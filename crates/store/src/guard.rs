@@ -1,4 +1,4 @@
-//! Answers by policy when the store fails.
+//! Wraps a store: when it fails, answers by the policy `store.on_failure` (an error, allow, deny, or count locally).
 
 mod operations;
 mod policies;

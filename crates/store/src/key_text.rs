@@ -1,10 +1,10 @@
-//! The text of a key, as Redis has it.
+//! The text of a key, as Redis has it and operators see it.
 //!
-//! `weir:{shop|api_key=alice}f60`: prefix, domain, entries and the plan's shape. In a domain with `charge: together` it
-//! is `weir:{shop}|api_key=alice|f60`. The part in braces decides a key's slot on a cluster, so that all keys of such a
-//! domain are in one. The characters that structure the text are escaped in values (`%7B`), and control characters too,
-//! so that no value can close the braces, move a key to another slot, or produce the key of other entries. So are bytes
-//! that are not UTF-8 (`%FF`).
+//! `weir:{shop|api_key=alice}f60`: prefix, domain, entries, and the shape of the rule's limits (`f60`, a fixed window
+//! of 60 s). In a domain with `charge: together` it is `weir:{shop}|api_key=alice|f60`. The part in braces decides a
+//! key's slot on a cluster, so that all keys of such a domain are in one. The characters that structure the text are
+//! escaped in values (`%7B`), and control characters too, so that no value can close the braces, move a key to another
+//! slot, or produce the key of other entries. So are bytes that are not UTF-8 (`%FF`).
 
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ use weir_limit::Plan;
 const MAX_NAME: usize = 200;
 const HASH_HEX: usize = 32;
 
-/// Returns the key of `key` and `plan`, for people. `together`: whether its domain has `charge: together`.
+/// Returns the text of `key` and `plan`, the limits of its rule. `together`: whether its domain has `charge: together`.
 pub fn key_text(prefix: &str, key: &Key<'_>, plan: &Plan, together: bool) -> String {
     let mut text = String::with_capacity(96);
     text.push_str(prefix);

@@ -1,4 +1,5 @@
-//! Where state lives: the trait that all stores implement, and what it charges: the keys of a request, all at once.
+//! The stores, which keep the counts of keys: the trait [`Store`], and stores in memory, on disk and around another
+//! one. A store charges all keys of a request at once. The Redis store is in the package `weir-redis`.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

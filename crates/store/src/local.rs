@@ -1,4 +1,5 @@
-//! Answers without a round trip: denials that are known to hold, and hits that are charged before they are asked for.
+//! Wraps the Redis store, and answers without a round trip where it can: repeats denials that still hold, and serves
+//! leases, which are hits that are charged before requests ask for them.
 
 mod denials;
 mod hot_keys;

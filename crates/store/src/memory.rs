@@ -1,4 +1,4 @@
-//! Counts in the memory of this process.
+//! The memory store: counts in the memory of this process.
 
 pub(super) mod changes;
 pub(super) mod fingerprint;
@@ -34,7 +34,7 @@ use weir_limit::{Decision, Micros, Op, Packed, Plan, Reservation, SECOND, State}
 /// How far the clock may step back before keys expire early: half of the 136 years of seconds that slots count.
 const EXPIRY_BEHIND: Micros = (1 << 31) * SECOND;
 
-/// How many keys there may be for each open reservation.
+/// How many keys there may be for each open reservation (hits charged before it is known how many are used).
 const KEYS_PER_RESERVATION: usize = 8;
 
 /// Keeps states in the memory of this process; they are lost when it ends.

@@ -1,4 +1,4 @@
-//! What a store needs besides charges: to start, to be maintained and to be observed.
+//! How the service starts, maintains, observes and drains a store, and what a store reports for the status page.
 
 use std::future::{pending, ready};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A memory store that keeps its last answers: responses do not have all that they say.
+//! A memory store that keeps its last answers, for `weir test` and replays, which show more of them than responses do.
 
 use std::future::{Future, Pending};
 use std::sync::Arc;

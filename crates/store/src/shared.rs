@@ -1,4 +1,5 @@
-//! What all replicas share beside the states of keys: a small table, and a text of each replica.
+//! What all replicas share through Redis besides counts: a table, with the controls (blocks, allows, limits) that
+//! operators set at run time, and a text of each replica, with its top keys.
 //!
 //! Futures resolve within a second or so.
 

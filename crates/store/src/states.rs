@@ -1,4 +1,4 @@
-//! Reads and resets the states of single keys, for operators.
+//! Reads and resets the states of single keys, for operators (`weir state`, `weir reset`).
 
 use std::future::Future;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::error::StoreError;
 use crate::store::Store;
 use weir_limit::{KeyState, Micros, Op, Plan};
 
-/// A key and its plan, as in a [`Charge`] of it.
+/// A key and its plan (the limits of its rule), as in a [`Charge`] of it.
 #[derive(Clone, Copy, Debug)]
 pub struct StateKey<'a> {
     /// The key.

@@ -1,4 +1,4 @@
-//! The trait that all stores implement.
+//! The trait that all stores implement: memory, disk, Redis, and wrappers around another store.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::charge::{Answers, Batch};
 use crate::local::table::LeaseCharge;
 
-/// Keeps the state of keys and charges it, and keeps what the ids of a key have reserved.
+/// Keeps the state of keys and charges it, and keeps reservations: hits charged before it is known how many are used.
 ///
 /// **Reservations.** A charge with [`Op::Reservation`](weir_limit::Op::Reservation) also concerns a record: the
 /// [reservation](weir_limit::Reservation) of its key, the shape of its plan and its id, which is

@@ -1,4 +1,4 @@
-//! Logs, metrics and traces.
+//! weir's log, metrics (for Prometheus and StatsD) and traces (by OTLP).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]

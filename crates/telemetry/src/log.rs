@@ -1,4 +1,4 @@
-//! The log, written to standard error.
+//! Starts the log: events of `tracing` as text or JSON, which a thread writes to standard error.
 
 mod format;
 mod json;
@@ -34,7 +34,7 @@ named_enum! {
     pub enum LogFormat, name {
         Text = "text",
         Json = "json",
-        /// JSON with the field names and levels of the reference.
+        /// JSON with the field names and levels of envoyproxy/ratelimit.
         ReferenceJson = "reference-json",
     }
 }

@@ -1,4 +1,4 @@
-//! Maps the reference's dotted names to Prometheus names and labels, in the mapping language of statsd_exporter.
+//! Maps the statistics of envoyproxy/ratelimit to Prometheus names and labels, by a mapping file of statsd_exporter.
 //!
 //! The first glob that matches decides, in the order of the file; if none does, the first regular
 //! expression. A name without a mapping keeps its text, with an underscore for each dot.
@@ -20,7 +20,7 @@ use weir_rules::Position;
 use weir_rules::tree::{Content, Node};
 use weir_rules::yaml::{self, SyntaxError};
 
-/// The error that makes a file unusable.
+/// The error that makes a mapping file unusable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {message}")]
 pub struct MapperError {
@@ -36,7 +36,7 @@ impl MapperError {
     }
 }
 
-/// Reads the text of a file. Returns the mappings, and what has no effect.
+/// Reads the text of a mapping file. Returns the mappings, and what has no effect.
 pub fn read(text: &str) -> Result<(Mapper, Vec<String>), MapperError> {
     let root = yaml::parse(text).map_err(|SyntaxError { line, column, message, .. }| {
         MapperError { line, column, message }

@@ -1,4 +1,4 @@
-//! The registry of metrics. Counts live where events happen, and are read when an exporter asks.
+//! The registry of metrics. Counts live where events happen, and are read when Prometheus or StatsD gets them.
 
 mod process;
 

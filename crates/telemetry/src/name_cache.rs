@@ -1,8 +1,8 @@
-//! Values that are computed from names once, and kept as long as the names are in use.
+//! Caches what is computed from a metric's name, such as its series, for as long as the name is in use.
 
 use std::collections::HashMap;
 
-/// Values by name. It holds what was used since the last [`sweep`](Self::sweep) but one, so its size follows the names.
+/// Values by name. A [`sweep`](Self::sweep) drops what was not used since the last one, so its size follows the names.
 #[derive(Debug)]
 pub struct NameCache<V> {
     values: HashMap<Box<str>, Cached<V>>,

@@ -1,4 +1,4 @@
-//! Traces by OTLP, to an OpenTelemetry collector.
+//! Exports traces to an OpenTelemetry collector by OTLP.
 //!
 //! ```text
 //! request ──span──▶ queue of the SDK ──batch──▶ thread "weir-otlp": requests, retries ──HTTP or gRPC──▶ collector

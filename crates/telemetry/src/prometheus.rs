@@ -1,4 +1,4 @@
-//! The text that Prometheus reads: its own format 0.0.4, and OpenMetrics 1.0.
+//! Writes metrics as the text that Prometheus scrapes: its own format 0.0.4, or OpenMetrics 1.0.
 
 mod format;
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The reference's statistics: weir's metrics by the dotted names that the reference gives them. StatsD sends them as
-//! they are; the pages of Prometheus show them by the names that a mapper gives them.
+//! Translates weir's metrics to the statistics of envoyproxy/ratelimit (the reference), with its dotted names. StatsD
+//! sends them as they are; the pages of Prometheus show them by the names that a mapper gives them.
 
 mod histogram;
 pub mod page;
@@ -8,7 +8,7 @@ mod sanitize;
 use sanitize::sanitize;
 use weir_common::metrics::{MetricFamily, MetricSink, OTHER, SampleValue, UNKNOWN_METHOD};
 
-/// Receives statistics: counters, gauges, and as histograms durations in seconds. A name may come more than once: its
+/// Receives statistics: counters, gauges, and histograms of durations in seconds. A name may come more than once: its
 /// values are to be added.
 pub(crate) trait StatisticSink {
     fn statistic(&mut self, name: &str, value: SampleValue<'_>);

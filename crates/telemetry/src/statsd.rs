@@ -1,4 +1,4 @@
-//! Sends the reference's statistics to StatsD or DogStatsD.
+//! Sends the statistics of envoyproxy/ratelimit (the reference), as weir counts them, to StatsD or DogStatsD.
 //!
 //! A thread of its own collects and sends, so that neither a slow server nor none delays a request. What could not be
 //! sent is not kept: the next report contains the difference to what was sent last, however long that is ago.

@@ -1,4 +1,4 @@
-//! The API of a running weir, on its debug port, for the commands that operators use.
+//! The client of `/v1`, the HTTP API of a running weir for operators: `weir block`, `state`, `top` and others call it.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -20,14 +20,14 @@ use weir_api::messages::{AdviceKind, ErrorAnswer};
 use weir_client::http::Target;
 use weir_common::secret::{shown_path, without_login};
 
-/// The server if neither an argument nor a variable names one.
+/// The server (the debug port on this machine) if neither `--server` nor `WEIR_SERVER` names one.
 const DEFAULT_SERVER: &str = "http://127.0.0.1:6070";
 
 const SERVER_VARIABLE: &str = "WEIR_SERVER";
 
 const TOKEN_VARIABLE: &str = "WEIR_TOKEN";
 
-/// The largest answer: 10 000 controls with long texts fit.
+/// The largest answer: 10 000 controls (blocks, allows and limits of operators) with long texts fit.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 
 const MAX_TOKEN_BYTES: u64 = 8 << 10;

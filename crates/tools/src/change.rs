@@ -1,4 +1,4 @@
-//! `weir block`, `weir allow` and `weir limit`: change what a running weir decides.
+//! `weir block`, `weir allow` and `weir limit`: send a running weir a control, which blocks, allows or limits requests.
 
 mod consent;
 mod text;

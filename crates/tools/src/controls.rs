@@ -1,4 +1,4 @@
-//! `weir controls`: lists what operators have blocked, allowed and limited.
+//! `weir controls`: lists the controls of a running weir: what operators have blocked, allowed and limited.
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! Controls in words, and as rows of a list.
+//! Describes a control (a block, an allow or a limit that an operator sets) in words and as a row of a table.
 
 use crate::print::Column::{self, Left, Right};
 use crate::print::entries;
@@ -7,7 +7,7 @@ use weir_common::duration::rounded;
 use weir_controls::{Action, Control};
 use weir_limit::Micros;
 
-/// Returns what a control matches, and whom it spares: `shop user=ann,path=*`, `shop (everything) except plan=partner`.
+/// Returns what a control matches: `shop user=ann,path=*`, `shop (everything) except plan=partner`.
 pub(super) fn matched(control: &Control) -> String {
     let domain = match control.domain.as_str() {
         "*" => "every domain",
@@ -20,7 +20,7 @@ pub(super) fn matched(control: &Control) -> String {
     format!("{domain} {entries}{}", control.flags_text())
 }
 
-/// Returns how long a control lasts: `59m58s`, `forever`.
+/// Returns how long a control still lasts: `59m58s`, `forever`.
 pub(crate) fn left(left_ms: Option<u64>) -> String {
     left_ms.map_or_else(|| "forever".to_owned(), rounded)
 }

@@ -1,4 +1,4 @@
-//! One request over HTTP/1.1, with or without TLS, for the commands.
+//! Sends one HTTP/1.1 request, with or without TLS, for the commands of operators and `weir health`.
 
 use std::fmt::Display;
 use std::io;

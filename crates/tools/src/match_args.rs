@@ -1,4 +1,4 @@
-//! The domain and the descriptor of a command, before, after or between its other arguments.
+//! The arguments `-d DOMAIN DESCRIPTOR` that say which requests a command such as `weir block` or `weir why` is about.
 
 use clap::Args;
 
@@ -21,6 +21,7 @@ impl MatchArgs {
         parse_match(&self.domain, self.descriptor.as_deref()).map_err(ClientError::Usage)
     }
 
+    /// Returns the path with a query that has the domain, the descriptor and `others`.
     pub fn path(&self, path: &str, others: &[(&str, &str)]) -> Result<String, ClientError> {
         let (domain, descriptor) = self.parse()?;
         if descriptor.0.is_empty() {

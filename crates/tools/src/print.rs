@@ -1,4 +1,4 @@
-//! How a command prints, for people in lines and tables, and its end.
+//! Prints the output of commands: lines, tables and JSON, with control characters escaped; and returns the exit code.
 
 use std::fmt::Display;
 use std::io::{self, Write};

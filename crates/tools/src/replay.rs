@@ -1,4 +1,4 @@
-//! `weir replay`: sends recorded traffic through rules, and reports what they would have denied.
+//! `weir replay`: sends the requests of an access log through rules, and reports what they would have denied.
 
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Write};

@@ -1,4 +1,4 @@
-//! Rule files as commands take them: files, directories, manifests and standard input.
+//! Reads the rule files that arguments of commands name: files, directories, Kubernetes manifests and standard input.
 
 use std::collections::BTreeSet;
 use std::fs::File;

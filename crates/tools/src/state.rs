@@ -1,4 +1,4 @@
-//! `weir state` and `weir reset`: show and delete what one key has counted.
+//! `weir state` and `weir reset`: show and delete what a running weir has counted for one descriptor.
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `weir test`: runs tests of rules in injected time.
+//! `weir test`: runs the tests that users write for their rules, in this process and with a simulated clock.
 
 mod compare;
 mod file;

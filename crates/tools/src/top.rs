@@ -1,4 +1,4 @@
-//! `weir top`: lists the keys with the most hits, the most denials, near a limit, and banned.
+//! `weir top`: lists the keys (what a rule counts together) with the most hits or denials, near a limit, or banned.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `weir unblock` and `weir remove`: end controls, by their ids or by what they match.
+//! `weir unblock` and `weir remove`: end controls (blocks, allows and limits of operators) by id or by what they match.
 
 use std::io;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `weir why`: shows what happened to a key: its denials, what changed for it, and its state now.
+//! `weir why`: shows what happened to one descriptor: its denials, changes that affect it, and its state now.
 
 mod events;
 mod replica;

@@ -1,4 +1,4 @@
-//! The keys that are banned now.
+//! The keys that are banned now, for the lists of top keys: a ban denies a key for a while after many denials.
 //!
 //! **Bounded.** A thread has as many rows for bans as in each of its lists. If there are more, those that end first
 //! have none.

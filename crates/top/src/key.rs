@@ -1,4 +1,4 @@
-//! The texts of a row: the key that it counts, and the path of its rule. They are copied when the row is made.
+//! The texts of a row of top keys: the key that it counts, and the path of its rule. They are copied when it is made.
 
 use std::sync::Arc;
 

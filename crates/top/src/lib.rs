@@ -1,6 +1,6 @@
-//! The keys with the most hits and denials, with those of shadow modes listed separately, near a limit, and banned.
+//! Finds the keys with the most hits or denials (would-be denials of shadow modes separately), near a limit, or banned.
 //!
-//! Each serving thread counts in sketches of its own: [`Top::record`] locks those of the current
+//! Each serving thread counts its decisions in sketches of its own: [`Top::record`] locks those of the current
 //! thread. [`Top::list`] copies them one after the other, which locks each for some microseconds, and
 //! merges the copies. Every decision is counted, without sampling, so that the reported errors are
 //! certain.
@@ -226,8 +226,8 @@ impl Top {
         }
     }
 
-    /// Takes hits that were returned from the use of a limit by a key: its domain, entries and rule. Below the threshold
-    /// it is near its limit no longer.
+    /// Takes hits that were returned from the use of a limit by a key: its domain, entries and rule. Below the
+    /// threshold it is near its limit no longer.
     pub fn return_hits(
         &self,
         (domain, entries, rule): (&str, &[Entry<'_>], &str),

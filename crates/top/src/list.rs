@@ -1,4 +1,4 @@
-//! The lists that operators see, ready for JSON.
+//! The lists of top keys as operators see them, ready for JSON: what keys are listed by, the time covered, their rows.
 
 use std::cmp::Ordering;
 

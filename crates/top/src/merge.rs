@@ -1,4 +1,4 @@
-//! One list from the sketches of all threads.
+//! Merges the sketches of all threads, in which each counts its keys with the most hits, for lists and the history.
 //!
 //! As in Agarwal and others, "Mergeable summaries" (PODS 2012): the counts and the errors of a key add
 //! up. Where it has no row, it has had at most the hits of its cell, which are part of both.

@@ -1,4 +1,4 @@
-//! The keys that are near one of their limits.
+//! The keys that are near one of their limits, for the lists of top keys.
 
 use super::sketch::{Key, Sketch, Snapshot};
 use weir_limit::{Limit, Micros};

@@ -1,17 +1,17 @@
-//! Which denials are news: the first of each key in a second. Their details are kept, and looking for them must cost the
-//! others nothing, however many there are.
+//! Finds denials that are news: the first of each key in a second. Operators see the details of these; all others must
+//! cost next to nothing, however many there are.
 //!
-//! **Bounded.** Of each thread [`MAX_NEWS`] a second are news, of one rule at most half of them. What is forgotten of keys
-//! makes some of them news again.
+//! **Bounded.** Of each thread [`MAX_NEWS`] a second are news, of one rule at most half of them. What is forgotten of
+//! keys makes some of them news again.
 
-/// A power of two.
+/// The keys that are remembered; a power of two.
 const KEYS: usize = 1_024;
 const RULES: usize = 64;
 
 /// The most news of a thread in a second.
 const MAX_NEWS: u16 = 128;
 
-/// What is no news on a thread.
+/// What has been news in this second, on one thread.
 #[derive(Debug)]
 pub(super) struct News {
     second: u32,

@@ -1,4 +1,4 @@
-//! Hashes in place of values that are secret.
+//! Hashes that are shown in place of the values of some descriptor keys, which the settings declare secret.
 
 use std::fmt;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Lists of all replicas, through texts that they write to their store once a second.
+//! Lists of the top keys of all replicas of weir, through texts that each writes to Redis once a second.
 //!
 //! Each replica writes the first rows of its lists; only one that is asked reads those of the others, at most once
 //! a second, and merges them with its own. Values that are to be hidden are hashed with the secret that replicas

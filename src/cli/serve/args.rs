@@ -1,4 +1,4 @@
-//! The arguments of `weir serve`.
+//! The arguments of `weir serve`, and the settings that they set.
 
 use std::path::PathBuf;
 

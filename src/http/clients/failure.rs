@@ -1,4 +1,4 @@
-//! Requests that get no decision: as the reference answers them, or in detail.
+//! Errors of `/json` and `/v1/budget`: a bare 400, as of envoyproxy/ratelimit (the reference), or JSON with a cause.
 
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
@@ -17,7 +17,7 @@ named_enum! {
     /// How failures are answered.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum JsonErrors, name {
-        /// 400 `Bad Request` for every failure of the reference.
+        /// 400 `Bad Request` for every failure that envoyproxy/ratelimit has.
         #[default]
         Reference = "reference",
         /// A JSON body with the reason: `{"error":{"status":503,"reason":"store_failed","message":"…"}}`.

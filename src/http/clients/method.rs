@@ -1,4 +1,4 @@
-//! The methods that clients call over HTTP, and their latencies.
+//! The API methods that clients call over HTTP: their paths, their messages, and the metrics of their latencies.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Who may use `/v1` and change the log level.
+//! Checks who may use `/v1` and change the log level: by token, or by an address of the same machine.
 //!
 //! Browsers are the danger: the debug port listens on loopback, and any web page can make a browser
 //! send requests there. So before the caller's token or address counts, a request
@@ -36,7 +36,7 @@ use weir_rules::truncated;
 /// How often the token files are read. Polling finds every change, also of links (Kubernetes replaces `..data`).
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The longest text of a change.
+/// The longest text of a change in the log, in bytes.
 const MAX_AUDIT_BYTES: usize = 512;
 
 /// Who may use `/v1`.

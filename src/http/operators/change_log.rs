@@ -1,8 +1,10 @@
-//! What has changed, and when: one log, which `/v1/audit`, `/v1/history` and `/v1/status` return.
+//! The change log, in memory: the last changes by operators, of controls and rules, and denials. `/v1/audit`,
+//! `/v1/history` and `/v1/status` return it.
 //!
 //! A change is JSON with its `number`, the time `at`, and the kind of `event`: `operator`, a change by an operator;
-//! `control`, a change of a control on any replica; `denial`, a denied request; and `reload`, `store`,
-//! `emptied` or `problems`. Values of keys in `top.redact` are hashed before.
+//! `control`, a control (a block, an allow or a limit) that changed on any weir replica; `denial`, a denied request;
+//! `reload`, of rules; `store`, its connection; `emptied`, a Redis without its data; or `problems`. Values of keys in
+//! `top.redact` are hashed before.
 //!
 //! **Bounded.** Of each kind the last ones are kept, and each has a bounded length.
 
@@ -23,10 +25,10 @@ use weir_limiter::Denial;
 
 const MAX_OPERATOR_CHANGES: usize = 1_000;
 
-/// How many denials and how many other changes are kept. A history shows as many changes by operators.
+/// How many denials and how many other changes are kept. `/v1/history` shows as many changes by operators.
 const MAX_OTHERS: usize = 200;
 
-/// How many newest denials of keys are kept, of one rule at most half as many: 1 MiB of JSON.
+/// The kept units of JSON (see `recent`) of the newest denial of each key, half of them for one rule: 1 MiB.
 const MAX_NEWEST: usize = (1 << 20) / recent::UNIT_BYTES;
 
 /// The most changes that [`after`](ChangeLog::after) returns.

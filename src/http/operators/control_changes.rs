@@ -1,4 +1,5 @@
-//! What has changed in controls, on this replica or another, with what was before.
+//! Notices which controls (blocks, allows and limits that operators set at run time) changed on any replica since the
+//! last call. `history::recorder` adds them to the change log.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use super::change_log::ChangeLog;
 use weir_controls::{Control, Controls, FirstRead};
 use weir_top::Redaction;
 
-/// The most changes of one look that are listed. Of more there is only their number.
+/// The most changes that one call returns. For more it returns only their number.
 const MAX_LISTED: usize = 20;
 
 /// Notices which controls have changed since it last looked.

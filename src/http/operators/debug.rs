@@ -1,4 +1,4 @@
-//! The debug pages: what runs, by which rules, in which state.
+//! The router of the debug port: status, rules, log level, runbooks, metrics and probes; `/v1` and the web page.
 
 use std::sync::Arc;
 
@@ -29,10 +29,10 @@ const TEXT: &str = "text/plain; charset=utf-8";
 pub(super) const JSON: &str = "application/json";
 pub(super) const YAML: &str = "application/yaml";
 
-/// `/rules` without rules.
+/// The answer of `/rules` while no rules are loaded.
 pub(super) const NO_RULES: &str = "{\"rules\":[]}\n";
 
-/// The pages with a line of help for each, sorted. `/rlconfig` has the reference's.
+/// The pages with a line of help for each, sorted. That of `/rlconfig` is the one of envoyproxy/ratelimit.
 const INDEX: &str = "\
 /livez: ok, whatever the state of rules and store
 /log_level: the levels that are logged; PUT /log_level?level=info,h2=debug changes them

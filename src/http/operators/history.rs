@@ -1,14 +1,14 @@
-//! The history: what was counted in the last hour and the last five minutes.
+//! The history for `/v1/history`: requests, hits and latencies of the last hour and of the last five minutes.
 //!
 //! A thread with a low priority samples counters once a second, which serving threads count for metrics
 //! anyway. What a sample adds belongs to the second that has just ended. The thread also adds what has happened
-//! to the log of changes.
+//! to the change log.
 //!
 //! **Bounded.** [`MAX_BYTES`], whatever is counted: the rings have a fixed size, and a rule that becomes busy
 //! takes the slot of one that is not.
 //!
 //! - `ring`: the steps of one length, and what is shown of durations
-//! - `busy`: which rules have series
+//! - `busy`: which rules have a time series
 //! - `recorder`: the thread, and what it compares
 
 mod busy;

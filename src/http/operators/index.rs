@@ -1,5 +1,5 @@
-//! `/` of the debug port: a list of its pages, or for browsers a page that shows what happens now and
-//! changes controls.
+//! `/` of the debug port: a list of its pages, or for browsers the web page that shows what happens now and
+//! changes controls (blocks, allows and limits that operators set at run time).
 //!
 //! The page is one HTML file without anything from clients; its script reads `/v1`. Texts that clients
 //! choose never become markup: the script only sets texts, and the content security policy refuses any

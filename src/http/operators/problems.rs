@@ -1,4 +1,5 @@
-//! The problems of this moment, in one list: for `/status`, the events and the page.
+//! Lists what operators should fix now (rejected rules, a failing store, a certificate that expires), for `/status`,
+//! `/v1/status` and the change log.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use weir_limit::{Micros, SECOND};
 use weir_rules::source::settled_files::Unsettled;
 use weir_store::{Late, Store, StoreError};
 
-/// The kinds whose text has an error, or one domain of several: the next one is the same problem. The page has them too.
+/// Kinds whose text quotes an error, or one domain of several: another text is the same problem. Also in `problems.js`.
 pub(super) const VARYING_KINDS: [&str; 5] = ["store", "controls", "disk", "xds", "domain"];
 
 /// The kinds in the order of harm, each with the alert whose runbook fits.
@@ -34,10 +35,10 @@ const KINDS: [(&str, &str); 10] = [
     ("domain", "WeirUnknownDomain"),
 ];
 
-/// How long a step of the wall clock is a problem.
+/// How long a step of the wall clock is listed as a problem.
 const STEP_SHOWN: Duration = Duration::from_secs(600);
 
-/// When the first rules are due after the start, and a stream after its end.
+/// When the first rules are due after the start, and the next stream of the management server after its end.
 const RULES_DUE: Duration = Duration::from_secs(5);
 
 /// Something that operators should do something about.

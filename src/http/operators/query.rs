@@ -1,4 +1,4 @@
-//! The parameters of a query.
+//! Reads the query parameters of `/v1`. An unknown or repeated one is an error.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use super::error::ApiError;
 use weir_common::suggest::nearest;
 use weir_rules::truncated;
 
-/// The longest text of a client in an error.
+/// The longest text of a client that an error quotes, in bytes.
 pub(super) const MAX_SHOWN_BYTES: usize = 100;
 
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! The parts of the service that operators see.
+//! The parts of the service that the operators' pages show. `app` fills one `Sources` at the start.
 
 use std::sync::Arc;
 use std::time::Instant;

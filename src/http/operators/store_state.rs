@@ -1,4 +1,4 @@
-//! The state of the store, for `/status`, the events and the problems.
+//! Reads the state of the store (counters in memory, on disk or in Redis), for `/status`, `/v1/status` and `problems`.
 
 use serde_json::{Value, json};
 

@@ -1,7 +1,8 @@
-//! When failed charges of the store are a problem.
+//! Decides when failed charges (calls of the store that count hits) are a problem that operators should see; also
+//! controls (blocks, allows and limits by operators) that are not shared with other replicas, and unknown domains.
 //!
-//! It is looked at once a second. A problem is raised when its cause has lasted for [`RAISE_AFTER`], and cleared
-//! when the cause has been gone for [`CLEAR_AFTER`], so that it does not flap.
+//! `history::recorder` calls it once a second. A problem is raised when its cause has lasted for [`RAISE_AFTER`], and
+//! cleared when the cause has been gone for [`CLEAR_AFTER`], so that it does not flap.
 
 use std::collections::VecDeque;
 use std::fmt;

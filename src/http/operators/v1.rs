@@ -1,4 +1,4 @@
-//! `/v1` of the debug port: what operators see and change at run time. `docs/reference/openapi.json` describes it.
+//! `/v1` of the debug port: the JSON API for operators, which `docs/reference/openapi.json` describes.
 //!
 //! Every answer is JSON, except rule files, and every error is `{"error":"…","help":"…"}`.
 

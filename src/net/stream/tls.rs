@@ -1,6 +1,6 @@
-//! An established TLS connection.
+//! The server's side of a TLS connection, from the handshake on: rustls over an asynchronous socket.
 //!
-//! It holds little for its client: the unread part of a record (16 KiB), and what the socket has not taken of a write.
+//! It buffers little: the unread part of a record (16 KiB), and the part of a write that the socket does not take yet.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use rustls::server::ServerConnectionData;
 use rustls::{ConnectionCommon, ServerConnection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes that are encrypted before the socket has to take them.
+/// The most encrypted bytes that wait for the socket.
 const WRITE_BUFFER_BYTES: usize = 16 << 10;
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub struct TlsStream<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
-    /// Returns a connection before its handshake, or one that was taken apart.
+    /// Returns a connection before its handshake, or one that `into_parts` took apart.
     pub fn new(socket: S, mut session: Box<ServerConnection>) -> TlsStream<S> {
         session.set_buffer_limit(Some(WRITE_BUFFER_BYTES));
         TlsStream { socket, session, must_yield: false, is_shut_down: false }

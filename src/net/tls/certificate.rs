@@ -1,4 +1,4 @@
-//! Reads the subject and the dates of a certificate.
+//! Reads the subject and the dates of an X.509 certificate, to report its expiry in metrics, `/status` and the log.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -7,7 +7,7 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use webpki::EndEntityCert;
 
-/// The tags of DER.
+/// The tags of DER, the encoding of certificates.
 const SEQUENCE: u8 = 0x30;
 const INTEGER: u8 = 0x02;
 const UTC_TIME: u8 = 0x17;

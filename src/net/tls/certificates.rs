@@ -1,4 +1,4 @@
-//! The active certificates of a listener, their replacement when the files change, and counts of both and of handshakes.
+//! The active certificates of a listener: loads and reloads them when files change, counts reloads and handshakes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub struct Certificates {
     reload_log: Throttle,
 }
 
-/// The fingerprints of the files.
+/// Fingerprints (hashes) of the files: of the active set, and of the set that was read last.
 #[derive(Debug)]
 struct Seen {
     active: u64,

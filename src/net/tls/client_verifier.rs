@@ -1,4 +1,4 @@
-//! Accepts client certificates of the given authorities, with one of the given names.
+//! Verifies client certificates (mutual TLS): the chain against the listener's `client_ca`, the names by `client_sans`.
 
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ pub(super) struct ClientVerifier {
     chain: Arc<dyn ClientCertVerifier>,
     /// If there are none, all certificates of the authorities are accepted.
     names: Vec<AllowedName>,
+    /// The group of the listener's settings, for errors: `grpc.tls`.
     group: &'static str,
 }
 
@@ -25,7 +26,7 @@ pub(super) struct ClientVerifier {
 enum AllowedName {
     /// A DNS name or an address. The certificate may have a wildcard for it.
     Host(ServerName<'static>),
-    /// `*.example.com`: the certificate must have the same wildcard, as in the reference.
+    /// `*.example.com`: the certificate must have the same wildcard, as in envoyproxy/ratelimit.
     Wildcard(String),
     Uri(String),
     /// All URIs that start so; ends in a slash.

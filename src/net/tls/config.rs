@@ -1,4 +1,4 @@
-//! The TLS options of a listener, its files, and rustls' configuration from them.
+//! Reads the certificate, key and client CA files of a listener, checks them, and makes rustls' configuration of them.
 
 use std::fmt::Display;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -20,7 +20,7 @@ use weir_common::secret::shown_path;
 const CERTIFICATES: &str = "name a file with certificates in PEM";
 const KEY: &str = "name a file with a private key in PEM";
 
-/// The TLS of one listener. Files are in PEM format.
+/// The TLS settings of one listener. Files are in PEM format.
 #[derive(Clone, Debug)]
 pub struct TlsOptions {
     /// The group of the settings, for messages: `grpc.tls`.

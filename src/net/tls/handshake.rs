@@ -1,6 +1,6 @@
-//! Threads that do handshakes.
+//! Threads that do the TLS handshakes of a listener.
 //!
-//! A handshake takes as much of a CPU as hundreds of decisions, and a client makes weir do one with a
+//! A handshake takes as much of a CPU as hundreds of rate-limit decisions, and a client makes weir do one with a
 //! few bytes. So handshakes run on threads of their own, at a lower priority than those that serve
 //! requests. A connection goes to such a thread when its client has started the handshake, and comes
 //! back when it is complete.

@@ -1,5 +1,5 @@
-//! The certificates that weir serves to clients, and those that it presents to servers: their dates in
-//! metrics, in `/status` and in the log.
+//! Watches when certificates expire, those of listeners and those that weir presents to servers such as Redis, and
+//! reports their dates in metrics, in `/status` and in the log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,14 +20,14 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 const DAY: i64 = 86_400;
 
-/// How long before its end a certificate is reported, in seconds. Certificates that are valid for less
-/// than twice as long are renewed later, and not reported then. All are when they become a problem.
+/// How long before its end a certificate is logged, in seconds. A certificate that is valid for less than
+/// twice as long is renewed later, and skips this log line. All are logged when they become a problem.
 const NOTICES: [i64; 3] = [21 * DAY, 7 * DAY, DAY];
 
-/// How long before its end a certificate is a problem, in seconds, unless a fifth of its lifetime is less.
+/// How long before its end a certificate is a problem for operators, in seconds, or a fifth of its lifetime if less.
 const PROBLEM_BELOW: i64 = 7 * DAY;
 
-/// How often an expired certificate is reported, in seconds.
+/// How often an expired certificate is logged, in seconds.
 const REPEAT: i64 = 3600;
 
 const LABELS: &[&str] = &["listener"];

@@ -1,7 +1,7 @@
-//! Connections that wait for the first step of their handshake, the oldest first.
+//! Connections that wait for the first step of their TLS handshake, the oldest first. Each handshake thread has one.
 //!
-//! A newcomer always gets a place. Beyond [`PLACES`], it displaces the connection that has waited longest, once that has
-//! waited for [`MAX_WAIT`]: its client times out soon, and the newcomer's does not.
+//! A new connection always gets a place. Beyond [`PLACES`], it displaces the one that has waited longest, once that has
+//! waited for [`MAX_WAIT`]: the client of the old one times out soon, the client of the new one does not.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +29,7 @@ impl<T> Queue<T> {
         Queue { waiting, changed, closed: AtomicBool::new(false) }
     }
 
-    /// Adds a newcomer to at most `max` connections, or [`PLACES`] if that is more. Returns the one that it displaces.
+    /// Adds a connection to at most `max` others, or [`PLACES`] if that is more. Returns the one that it displaces.
     pub fn push(&self, newcomer: T, max: usize) -> Option<T> {
         let displaced = self.waiting.lock().push(newcomer, max, Instant::now());
         self.changed.notify_one();

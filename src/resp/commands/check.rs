@@ -1,4 +1,5 @@
-//! `WEIR.CHECK` and `WEIR.CHECKALL`: a request by the rules. `WEIR.COUNT`: the hits of a span, after more are added or not.
+//! `WEIR.CHECK` and `WEIR.CHECKALL` decide one descriptor or several by the configured rules, as a request of Envoy.
+//! `WEIR.COUNT` replies how many hits a descriptor had in a span of time, and can add hits first.
 
 use std::borrow::Cow;
 

@@ -1,5 +1,5 @@
-//! `RL.REDUCE`, `RL.PREDUCE`, `RL.GET` and `RL.PGET`: the bucket of one key, with the arguments and replies of Smyte's
-//! rate limiter.
+//! `RL.REDUCE`, `RL.PREDUCE`, `RL.GET` and `RL.PGET` take tokens from the bucket of a key, or read it. The command has
+//! the size and refill of the bucket; no rule applies. Arguments and replies are those of Smyte's rate limiter.
 
 use std::borrow::Cow;
 use std::ops::RangeBounds;
@@ -21,6 +21,7 @@ pub(super) struct Reduce {
     name: &'static str,
     /// The unit of its times, in milliseconds.
     unit: u64,
+    /// Whether the command takes tokens, or only reads their number.
     takes: bool,
 }
 

@@ -1,4 +1,5 @@
-//! `CL.THROTTLE`: the limit of one key, with the arguments and replies of redis-cell.
+//! `CL.THROTTLE` counts hits of a key against the limit (GCRA) that the command itself describes; no rule applies.
+//! Arguments and replies are those of redis-cell.
 
 use crate::resp::command::{CommandError, DOMAIN};
 use crate::resp::parser::read_integer;

@@ -1,4 +1,4 @@
-//! Calls of `ShouldRateLimit`.
+//! One call of `ShouldRateLimit`: reads its message, has it decided, and sends the response. `calls` polls it.
 //!
 //! ```text
 //!        request is incomplete                 store answers       client does not read
@@ -35,7 +35,7 @@ use weir_common::spans::TraceIds;
 use weir_limiter::{Holds, Request};
 use weir_store::Store;
 
-/// Requests up to this size are free while they wait for the store, whatever other clients hold.
+/// Requests up to this size are not counted as memory of clients while they wait for the store.
 const FREE_REQUEST_BYTES: usize = 4 << 10;
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");

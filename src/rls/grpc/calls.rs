@@ -1,7 +1,7 @@
-//! The calls of one connection that are in progress.
+//! The gRPC calls of one connection that are in progress. They are polled on the connection's task.
 //!
-//! They are polled on the connection's task. Those that are decided and those that wait for the client are kept
-//! separately: clients can make the latter last, and they are polled only if more responses fit.
+//! Calls that wait for the store and calls that wait for their client are kept separately: clients can make the latter
+//! last, and the latter are polled only if there is room for more unread responses.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -30,10 +30,10 @@ use weir_store::Store;
 pub(super) const SHOULD_RATE_LIMIT: &str =
     "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// Queued requests whose room is kept after a burst.
+/// The capacity of the queue of requests that is kept after a burst.
 const KEPT_QUEUE_CAPACITY: usize = 64;
 
-/// A connection's received requests, and its calls that wait. A trait: the types of the futures cannot be named.
+/// A connection's received requests, and its calls that wait. A trait, since the types of their futures have no names.
 pub(super) trait ConnectionCalls {
     fn queue(&mut self, request: Request<RecvStream>, respond: SendResponse<Bytes>);
     fn has_queued(&self) -> bool;

@@ -1,4 +1,4 @@
-//! Calls that wait for their client to send the rest of a request or to read the response.
+//! Calls of `ShouldRateLimit` that wait for their client: to send the rest of the request, or to read the response.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::rls::service::HoldGuard;
 use weir_store::Store;
 
 impl ClientWait {
-    /// Waits, up to the timeout of clients.
+    /// Waits for the client, up to the setting `clients.timeout`.
     pub async fn finish<S: Store>(self, shared: Arc<CallContext<S>>) -> CallState {
         match self {
             ClientWait::Request(request) => request.receive(&shared).await,

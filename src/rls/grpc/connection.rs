@@ -1,4 +1,4 @@
-//! One connection, from its handshake to its close.
+//! Serves one HTTP/2 connection of a gRPC client, from its handshake to its close.
 //!
 //! ```text
 //!                          asked to leave              deadline passed, no call waits

@@ -1,7 +1,7 @@
-//! Keeps a client that sends continuously, or does not read, from delaying the others of its thread.
+//! Keeps a gRPC client that sends continuously, or does not read, from delaying the other connections of its thread.
 //!
-//! A connection reads at most [`TURN_BYTES`] while its task is polled. Once it has used that turn
-//! up, it queues for the next one. The scheduler's task grants one turn at a time and yields in
+//! A connection reads at most [`TURN_BYTES`] while its task is polled: that is its turn. After it, the connection
+//! queues for the next turn. The task of [`ReadScheduler`] grants one turn at a time and yields in
 //! between, so the thread serves whatever arrived for other connections: they wait for one turn at
 //! most, however many connections are queued.
 //!
@@ -27,7 +27,7 @@ use super::resets::WrittenResets;
 /// Bytes per turn. Enough for what a client with occasional requests sends at once.
 const TURN_BYTES: usize = 4 << 10;
 
-/// Bytes per turn that was queued for. Small, since the other connections wait for it.
+/// Bytes per turn for which a connection has queued. Small, since the other connections wait for it.
 const RESUMED_TURN_BYTES: usize = 1 << 10;
 
 /// The connections of one thread that wait for their turn to read.

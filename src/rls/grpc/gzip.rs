@@ -1,7 +1,7 @@
-//! Requests that are compressed with gzip.
+//! Inflates gRPC requests that are compressed with gzip.
 //!
-//! A message is inflated in slices. Each slice waits for a turn, so other connections of the thread wait for one slice
-//! at most; a connection inflates one message at a time. What has been inflated is counted as memory of clients.
+//! A message is inflated in slices. Each slice waits for a turn (see `fairness`), so other connections of the thread
+//! wait for one slice at most; a connection inflates one message at a time. Inflated bytes count as memory of clients.
 
 use std::io::{self, BufRead, ErrorKind, Read};
 
@@ -17,16 +17,16 @@ use crate::rls::service::PREFIX_BYTES;
 /// Compressed bytes per slice: some inflate to nothing.
 const SLICE_INPUT_BYTES: usize = 1 << 10;
 
-/// Inflated bytes per slice, give or take a part.
+/// Inflated bytes per slice, to within [`PART_BYTES`].
 const SLICE_OUTPUT_BYTES: usize = 16 << 10;
 
 /// Inflated bytes that are copied at once.
 const PART_BYTES: usize = 4 << 10;
 
-/// What the decoder takes: its window and its tables.
+/// The memory of the decoder: its window and its tables.
 const DECODER_BYTES: usize = 48 << 10;
 
-/// Returns the message, inflated and with a new prefix.
+/// Returns the message, inflated and with a new prefix (gRPC's flag and length).
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Calls that no service answers: those that are not gRPC, and those of unknown methods. The client gets a sentence.
+//! Refuses requests on the gRPC port that are not gRPC or call unknown methods. The error says what to send instead.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use tonic::Status;
 use super::call::CallContext;
 use super::stats::{OtherMethod, Refused};
 
-/// The most characters of what a client sent in an answer and in the log.
+/// The most characters that an answer and the log quote of what a client sent.
 const MAX_SHOWN_CHARS: usize = 100;
 
 /// The packages of Envoy's service before v3.
 const OLD_PACKAGES: [&str; 2] = ["/envoy.service.ratelimit.v2.", "/pb.lyft.ratelimit."];
 
-/// Refuses a request that is no call of gRPC.
+/// Refuses a request that is not a gRPC call.
 #[cold]
 pub(super) fn refuse_request<S>(
     shared: &CallContext<S>,

@@ -1,11 +1,11 @@
-//! Counts resets, so that a client that causes them continuously is disconnected.
+//! Counts the HTTP/2 streams of a connection that are reset (RST_STREAM), to disconnect a client that floods with them.
 //!
-//! Requests that are reset before they are read count, and streams that are reset from here: because of errors, too
-//! many streams, or DATA after RST_STREAM. grpc-java sends the latter for a call that times out before it is written:
-//! with twenty calls in flight and deadlines of a millisecond, up to 20 000 times a second. So resets are forgiven when
-//! all that the client has sent is read, which a client that floods this process prevents.
+//! Two kinds count: requests that the client resets before weir has read them, and streams that weir resets because of
+//! errors, too many streams, or DATA after RST_STREAM. grpc-java sends the latter for a call that times out before it
+//! is written: with twenty calls in flight and deadlines of a millisecond, up to 20 000 times a second. So resets are
+//! forgiven when all that the client has sent is read, which a flood prevents.
 //!
-//! h2's own bound counts what h2 resets for the life of a connection, so such a client reaches it some day.
+//! h2's own bound forgives nothing in the life of a connection, so such a grpc-java client reaches it some day.
 
 use tokio::time::Instant;
 
@@ -17,12 +17,12 @@ const MAX_RESETS: u32 = 50_000;
 /// tight deadlines most requests time out.
 const FORGIVEN_PER_REQUEST: u32 = 20;
 
-/// Resets that are forgiven with time: a process with too little CPU does not catch up.
+/// Resets that are forgiven with time: a process with too little CPU never has all read that the client has sent.
 const FORGIVEN_PER_SECOND: f64 = 2_000.0;
 
 const RST_STREAM: u8 = 3;
 
-/// Bytes of a frame's head after its length and kind: flags and stream.
+/// Bytes of an HTTP/2 frame's head after its length and kind: flags and stream.
 const REST_OF_HEAD: usize = 5;
 
 /// The resets of one kind on one connection, minus those that are forgiven.

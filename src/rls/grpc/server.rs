@@ -1,4 +1,4 @@
-//! What all gRPC connections share: the services, and the bounds on what clients take.
+//! What all gRPC connections share: the services that answer calls, and the bounds on memory, streams and time.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub struct Limits {
 #[derive(Debug)]
 pub struct Grpc<S> {
     pub(super) rate_limit: RateLimit<S>,
-    /// The services of all other methods.
+    /// The services that tonic serves: those of all methods but `ShouldRateLimit`.
     pub(super) routes: Routes,
     pub(super) limits: Limits,
     pub(super) sampler: Sampler,

@@ -1,4 +1,4 @@
-//! Counts and latencies of calls, and what the port cannot serve.
+//! Metrics of the gRPC port: counts and latencies of calls by method, and what was refused, which is also logged.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ metric_families! {
         = "Connections and calls that are not gRPC calls of a served method, by reason";
 }
 
-/// The interval of log lines about one address.
+/// The interval of log lines about what one client address sends and is refused.
 const REFUSED_LOG_INTERVAL: Duration = Duration::from_secs(3_600);
 
 /// The methods that are served besides ShouldRateLimit, by their paths; all further ones count together.
@@ -34,7 +34,7 @@ const METHODS: [(&str, &str); 8] = [
     ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "ServerReflectionInfo"),
 ];
 
-/// How many of [`METHODS`] have one response, whose time says something.
+/// How many of [`METHODS`], from the first, are unary: their latency is recorded. Of streams it means nothing.
 const UNARY: usize = 5;
 
 #[derive(Debug)]

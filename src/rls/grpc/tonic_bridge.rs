@@ -1,4 +1,4 @@
-//! Calls of all other methods: forwards them from h2's streams to tonic's services.
+//! Serves calls of all methods but `ShouldRateLimit` (budget, health, reflection): forwards them from h2 to tonic.
 
 use std::error::Error;
 use std::future::{Future, poll_fn};
@@ -30,7 +30,7 @@ use weir_store::Store;
 /// Concurrent calls per connection. A client can make some of them last as long as it likes.
 const MAX_CALLS: usize = 100;
 
-/// Bytes that a call takes: its headers, its message and a part of the response.
+/// Bytes that a call counts as memory of its client: its headers, its message and a part of the response.
 const CALL_BYTES: usize = 64 << 10;
 
 /// Bytes that a call of the reflection service takes in addition while the service does not read. Its client may then

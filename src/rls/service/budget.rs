@@ -1,7 +1,8 @@
-//! `weir.budget.v1`: programs reserve hits under an id, and settle or cancel them.
+//! `weir.budget.v1.BudgetService`: a program reserves hits of limits under an id before it knows how many it needs.
+//! Later it settles the reservation with the number that it used, or cancels it.
 //!
-//! A request is decided as any other, by the same rules and controls. What differs is what its descriptors carry, the
-//! id and a step, and the answer.
+//! A request is decided as any other, by the same rules and controls. What differs is the answer, and that its
+//! descriptors carry the id and the step: reserve, settle or cancel.
 
 pub(super) mod messages;
 #[cfg(test)]
@@ -34,8 +35,8 @@ pub struct BudgetCall {
 }
 
 impl<S: Store> RateLimit<S> {
-    /// Answers a request to reserve, settle or cancel by the active rules. What it reserves is added to `holds`, unless
-    /// it is denied or fails.
+    /// Answers a request to reserve, settle or cancel by the active rules. What it reserves is added to `holds`, to be
+    /// cancelled if the response cannot be sent; nothing is added if it is denied or fails.
     pub async fn budget<R: BudgetRequest>(
         &self,
         request: &R,

@@ -1,4 +1,4 @@
-//! Decodes a `RateLimitRequest` in place: its strings are borrowed from the message.
+//! Decodes a `RateLimitRequest` of Envoy in place: its strings are borrowed from the message.
 //!
 //! Accepts and rejects what prost does, field by field: the last of a repeated scalar field wins,
 //! repeated messages are merged, unknown fields are skipped. Values of entries, however, may be any bytes.
@@ -34,7 +34,7 @@ pub type Descriptors<'a> = SmallVec<[Descriptor<'a>; 4]>;
 #[derive(Debug)]
 pub struct Decoded<'a> {
     pub request: Request<'a>,
-    /// The heap bytes of its lists, its texts and its keys, in addition to the message: 0 for small requests.
+    /// The heap bytes that decoding has taken in addition to the message: 0 for small requests.
     pub heap_bytes: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The standard gRPC health service.
+//! The standard gRPC health service (`grpc.health.v1`), answered from the service's readiness.
 
 use std::pin::Pin;
 use std::sync::Arc;

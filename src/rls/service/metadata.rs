@@ -1,4 +1,4 @@
-//! Dynamic metadata: the request, and the metadata of the rules that allowed it.
+//! Encodes the `dynamic_metadata` of a response to Envoy: the request, and the `metadata` of the rules that allowed it.
 
 use prost_types::{ListValue, Struct, Value, value::Kind};
 

@@ -1,4 +1,4 @@
-//! The optional parts of a request that clients may use, per protocol.
+//! Which optional parts of a request clients may use, by protocol: limits in the request, refunds and settling.
 
 use weir_limiter::{Budget, Descriptor, RequestError, ReservationStep};
 
@@ -17,7 +17,7 @@ pub struct Permissions {
     pub protocol: Protocol,
     /// Limits in the request, which replace those of the rules.
     pub allow_overrides: bool,
-    /// Refunds: `is_negative_hits`; and settling and cancelling what is reserved.
+    /// Refunds (`is_negative_hits`), and settling and cancelling reserved hits.
     pub allow_negative_hits: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Decides requests by the active rules, whatever their protocol, and keeps or releases what they hold.
+//! Decides the requests of gRPC, HTTP and Redis clients by the active rules. If a call cannot be answered, releases its
+//! holds (hits of a concurrency limit, taken until the request ends) and cancels its reservations.
 
 #[cfg(test)]
 mod tests;
@@ -24,7 +25,7 @@ use weir_limit::{Micros, Op, Plan};
 use weir_limiter::{Holds, Inspection, Limiter, Request, RequestDecision, RequestError};
 use weir_store::{Answer, Answers, Batch, Charge, Key, Role, States, Store, StoreError};
 
-/// The part of a caller's timeout that is kept for the way back and for scheduling delays.
+/// The part of a caller's timeout that is kept for sending the response and for scheduling delays.
 const RETURN_MARGIN: Duration = Duration::from_millis(3);
 
 /// The longest timeout of the store, however long the caller's timeout.
@@ -135,9 +136,9 @@ impl<S: Store> RateLimit<S> {
         self.limiter.count_unreadable(client.map(|client| client.ip()), error);
     }
 
-    /// Decides a request by the active rules, and passes the decision to `then`, such as [`encode_framed`](super::encode_framed). `timeout` is
-    /// the caller's, if it sent one; a part of it may pass until there are rules. The request's concurrency holds are added to `holds`. What a denied request has
-    /// reserved is cancelled.
+    /// Decides a request by the active rules, and passes the decision to `then`, such as
+    /// [`encode_framed`](super::encode_framed). `timeout` is the caller's, if it sent one; a part of it may pass until
+    /// rules are loaded. Concurrency holds are added to `holds`. Reservations of a denied request are cancelled.
     #[expect(
         clippy::manual_async_fn,
         reason = "its future would keep a second copy of the arguments"

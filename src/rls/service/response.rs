@@ -1,4 +1,4 @@
-//! Encodes a decision as a `RateLimitResponse`: as a message, or without one as the bytes that gRPC sends.
+//! Encodes a decision as a `RateLimitResponse` for Envoy: as prost's message, or directly as the bytes that gRPC sends.
 
 use prost::Message;
 

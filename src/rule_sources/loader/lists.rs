@@ -1,4 +1,5 @@
-//! The lists of the active rules and of rejected ones, which are read and watched.
+//! The lists (files of values that rules name by `values_file`) of the active rules and of a rejected set: which to
+//! read and watch, and whether one has changed.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use parking_lot::Mutex;
 use super::log::UpdateSource;
 use weir_rules::{ListFile, WatchedLists};
 
-/// The lists of sets of rules.
+/// The lists that the active rules and the newest rejected set name.
 #[derive(Debug)]
 pub struct ListsOfSets {
     watched: Option<Arc<WatchedLists>>,

@@ -1,4 +1,4 @@
-//! What the log has about rule sets that are loaded or rejected.
+//! Logs which rule sets are loaded or rejected, and throttles long or repeated lines.
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
@@ -9,14 +9,14 @@ use super::reload::{Changes, Summary};
 use weir_common::throttle::Throttle;
 use weir_rules::{Document, Loaded, Problem, Severity, truncated};
 
-/// The errors of a rejection within the interval of long log lines, in bytes.
+/// The bytes of errors that are logged of a rejection whose whole text is throttled.
 const MAX_REPEATED_BYTES: usize = 300;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpdateSource {
     Files,
     ManagementServer,
-    /// The active rules, with another overlay or other lists.
+    /// The active rules, with another overlay (patches of rules) or other lists.
     Present,
 }
 

@@ -1,4 +1,4 @@
-//! The metrics of loading rules and overlays.
+//! The metrics of loading rules and overlays (files that patch the rules).
 
 use weir_common::metric_families;
 use weir_common::metrics::{Counter, Gauge, MetricSink};

@@ -1,4 +1,4 @@
-//! The overlay of all rules, and its changes. A valid one is applied to the active rules at once; an
+//! The overlay: files of patches for the rules of any source. A valid one is applied to the active rules at once; an
 //! invalid one leaves the one before in place.
 
 use std::time::SystemTime;

@@ -1,4 +1,4 @@
-//! Loads and rejections of rules: the newest as they are shown, and each as it happens, for operators who watch.
+//! Loads and rejections of rules: the newest, for `/status`, and each as it happens, for the change log of operators.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::sync::broadcast;
 
 use weir_rules::{Difference, Position, Problem, truncated};
 
-/// Reloads that wait for a watcher; older ones are dropped.
+/// Reloads that wait for a subscriber; older ones are dropped.
 pub(super) const MAX_WAITING: usize = 16;
 
 /// The longest text of errors, in bytes.

@@ -1,4 +1,4 @@
-//! Events of the file system that may change the rules.
+//! Watches the directories of rule files and lists, and notifies of file system events that may change the rules.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The selected files in their last whole versions. A root that does not respond keeps the files that it had.
+//! Reads the rule files, each in its last version that was not half written. A root (a path that the settings name)
+//! that does not respond keeps the files that it had.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use weir_rules::source::{FileKind, FoundFiles, MAX_FILE_BYTES, RuleFile, Selecti
 /// files, or one in several parts, is usually done by then.
 pub const QUIET_TIME: Duration = Duration::from_millis(100);
 
-/// The files of one kind that a selection has.
+/// The files of one kind (rules or an overlay) at the selected paths.
 #[derive(Debug)]
 pub struct WatchedFiles {
     selection: Selection,

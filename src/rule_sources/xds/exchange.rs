@@ -1,4 +1,5 @@
-//! The state-of-the-world variant of the protocol: each response has all resources.
+//! Answers the responses of a management server in state-of-the-world xDS, where each has all resources: loads their
+//! rules, and makes the ACK or NACK.
 
 use crate::proto::envoy::config::core::v3::Node;
 use crate::proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};

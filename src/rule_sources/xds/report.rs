@@ -1,4 +1,4 @@
-//! Reports the state of the management server in the log, the metrics and `/status`.
+//! Reports the state of the stream from the management server in the log, the metrics and `/status`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};

@@ -1,4 +1,4 @@
-//! Unwraps and checks the resources of a response.
+//! Decodes and checks the resources of an xDS response. Each has the rules of a domain.
 
 use prost::Message;
 use prost_types::Any;

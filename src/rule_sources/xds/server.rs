@@ -1,4 +1,4 @@
-//! The options of the management server: URL, TLS and headers.
+//! How to connect to the xDS management server: URL, TLS, headers and timeouts.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Settings files, TOML or YAML.
+//! Reads a settings file, TOML or YAML: the layer above the defaults.
 
 mod entries;
 mod toml;

@@ -1,4 +1,4 @@
-//! The CPUs that this process may use: the CPU quota of its cgroup, else the cores.
+//! Counts the CPUs that this process may use, for the default number of threads: its cgroup's quota, else the cores.
 //!
 //! `std::thread::available_parallelism` rounds a quota down, so that a quota of 1.5 CPUs would leave a
 //! third of it unused.

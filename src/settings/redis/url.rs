@@ -1,4 +1,4 @@
-//! The address of a Redis server, as people write it.
+//! Reads the address of a Redis server: `host:port`, `redis://…`, `rediss://…`, or the path of a Unix socket.
 
 use crate::settings::format::percent_decoded;
 use weir_redis::Endpoint;

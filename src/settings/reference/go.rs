@@ -1,5 +1,5 @@
-//! The kinds of the reference's variables. weir accepts what the reference's parser accepts, and
-//! rejects what would stop the reference from starting.
+//! The types of the environment variables of envoyproxy/ratelimit (the reference, in Go). weir accepts what its parser
+//! accepts, and rejects what would stop the reference from starting.
 
 use weir_common::duration::read_duration;
 

@@ -1,4 +1,4 @@
-//! The variables that have no effect, each with the reason.
+//! The environment variables of envoyproxy/ratelimit that have no effect in weir, each with the reason.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use weir_telemetry::otlp::OtlpProtocol;
 /// Variables that have no effect, whatever their text.
 #[derive(Debug)]
 pub struct NoEffect {
-    /// The names. One that ends in `*` is any longer one that no list names.
+    /// The names. One that ends in `*` stands for all longer names that no list has.
     pub names: &'static [&'static str],
     pub warning: Warning,
     pub reason: &'static str,

@@ -1,4 +1,4 @@
-//! Reads the reference's variables from the environment.
+//! Reads the environment variables of envoyproxy/ratelimit (the reference): returns the settings that they override.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use weir_common::duration::read_duration;
 
 const USE_PROMETHEUS: &str = "USE_PROMETHEUS";
 
-/// The reference's addresses of Redis by default.
+/// The default addresses of Redis in envoyproxy/ratelimit.
 const DEFAULT_URL: &str = "/var/run/nutcracker/ratelimit.sock";
 const DEFAULT_PER_SECOND_URL: &str = "/var/run/nutcracker/ratelimitpersecond.sock";
 
@@ -27,7 +27,7 @@ pub struct Overrides {
     per_second: bool,
 }
 
-/// Reads the variables; `below` returns a setting's text without them.
+/// Reads the variables; `below` returns a setting's text in the layers below, without them.
 pub fn read(env: &[(String, String)], below: impl Fn(&str) -> String) -> Overrides {
     let mut overrides = Overrides::default();
     let mut so_far = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The variables of the reference that have an effect.
+//! The environment variables of envoyproxy/ratelimit that have an effect in weir: type, default, and effect of each.
 
 use super::Meaning::{
     AddressIfSet, Bytes, Clamped, Host, IsPositive, ListenHost, ListenOn, LogFormat, LogLevel,

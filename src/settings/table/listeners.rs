@@ -1,4 +1,4 @@
-//! `clients`, `grpc`, `http`, `resp`, `debug` and `response`: the listeners, their limits, and what responses carry.
+//! Declares the settings `clients`, `grpc`, `http`, `resp`, `debug` and `response`: listeners, limits and responses.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `top`, `controls`, `health`, `drain` and `runtime`: what operators decide, and the process itself.
+//! Declares the settings `top`, `controls`, `health`, `drain` and `runtime`: operators, shutdown and the process.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `rules`: where rules come from.
+//! Declares the settings `rules`: where rules come from.
 
 use std::path::PathBuf;
 use std::time::Duration;

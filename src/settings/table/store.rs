@@ -1,4 +1,4 @@
-//! `store`: where counters are kept, what happens when that fails, and how to connect to Redis.
+//! Declares the settings `store`: where counters are kept, what happens when that fails, and how to connect to Redis.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `metrics`, `tracing`, `otlp` and `log`: what weir reports about itself, and to whom.
+//! Declares the settings `metrics`, `tracing`, `otlp` and `log`: what weir reports about itself, and to whom.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! TLS of the listeners, and the files of connections to servers.
+//! Declares the settings for TLS of the listeners, and the files of connections to servers.
 
 use std::path::PathBuf;
 use std::sync::Arc;

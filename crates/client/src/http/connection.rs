@@ -1,4 +1,4 @@
-//! Connections to servers, and why requests over them fail.
+//! Opens the connections of HTTP clients: looks up the host, and connects over TCP and TLS.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -21,6 +21,7 @@ const MAX_HEAD_BYTES: usize = 16 << 10;
 
 pub type Body = Full<Bytes>;
 
+/// Why a request over HTTP fails.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     #[error("{0}")]
@@ -36,7 +37,7 @@ pub trait ClientStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> ClientStream for S {}
 
-/// Connects, with the certificates as they are now. `for_http2` requires that a server with TLS chooses HTTP/2.
+/// Connects. Certificate files are read again before. `for_http2` requires that a server with TLS chooses HTTP/2.
 pub async fn connect(
     target: &Target,
     certificates: &Arc<ClientCertificates>,

@@ -1,4 +1,4 @@
-//! The URL of a request.
+//! Parses the `http` or `https` URL to which an HTTP client sends its requests.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Returns `/readyz` of a listener's address, as seen on the same machine.
+    /// Returns the URL of `/readyz` on a listener's address, as seen on the same machine.
     pub fn local(address: &str) -> Result<Target, String> {
         let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
         let ip = host.trim_matches(['[', ']']).parse::<IpAddr>();

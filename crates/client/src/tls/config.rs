@@ -1,4 +1,4 @@
-//! The configuration of TLS, from certificates, and the handshake with a server.
+//! Makes the rustls configuration of a TLS client from its certificates, verifies servers, and does the handshake.
 
 use std::io;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use tokio_rustls::client::TlsStream;
 
 use super::pem::{ClientPem, system_roots};
 
-/// The protocol that both sides of an HTTP/2 connection have to speak.
+/// The ALPN name of HTTP/2.
 const HTTP2: &[u8] = b"h2";
 
-/// How to verify a server.
+/// A TLS client that is configured for one server.
 #[derive(Clone, Debug)]
 pub struct ClientTls {
     config: Arc<ClientConfig>,

@@ -1,4 +1,4 @@
-//! Reads and checks PEM files.
+//! Reads and checks the PEM files of a TLS client: certificates to trust, client certificate and key.
 
 use std::fmt::{self, Display};
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ pub struct PemFile {
     pub path: PathBuf,
 }
 
-/// The content of usable files.
+/// The content of a client's files, which was checked.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ClientPem {
     /// Trust anchors only.
@@ -38,7 +38,7 @@ impl fmt::Debug for ClientPem {
     }
 }
 
-/// Reads the certificates of a file that can be trust anchors, as the reference does: bundles of systems have others.
+/// Reads the certificates of a file that can be trust anchors, as envoyproxy/ratelimit does. System bundles have more.
 pub(super) fn trust_anchors(
     file: &PemFile,
     reads: &FileReads,

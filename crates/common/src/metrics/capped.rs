@@ -1,9 +1,9 @@
-//! A bound on the number of series of each metric.
+//! Bounds how many series (sets of label values) of each metric are exported (the setting `metrics.max_series`).
 
 use super::sink::{MetricFamily, MetricSink, OTHER, OwnedValue, SampleValue};
 
-/// Passes on up to `max` series of each family, and the sum of all others as one more series, all
-/// labels of which are [`OTHER`]. The order of a family's samples decides which ones are kept.
+/// A sink that passes on up to `max` series of each family (metric), and the sum of all others as one more series with
+/// [`OTHER`] for each label. The order of a family's samples decides which ones are kept.
 pub struct CappedSink<'a> {
     inner: &'a mut dyn MetricSink,
     max: usize,

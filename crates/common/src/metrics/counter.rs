@@ -1,4 +1,4 @@
-//! Counters and gauges. Copies share their value.
+//! Counters and gauges for metrics. Clones share their value.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

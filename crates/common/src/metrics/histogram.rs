@@ -1,4 +1,4 @@
-//! Distributions of numbers in buckets.
+//! Histograms for metrics, such as latencies: recorded numbers are counted in buckets, with traces as exemplars.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

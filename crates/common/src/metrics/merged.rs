@@ -1,9 +1,9 @@
-//! Families that several sources share.
+//! Merges metrics that several sources report by the same name, such as the connections to two Redis servers.
 
 use super::sink::{MetricFamily, MetricSink, OwnedValue, SampleValue};
 
-/// Keeps samples grouped by family, in the order in which they were added: a sink for several sources
-/// with the same families, which another sink then receives once.
+/// Keeps samples grouped by family (metric), in the order in which they were added: a sink for several sources
+/// with the same families. Another sink then receives each family once.
 ///
 /// ```
 /// # use weir_common::metrics::{MergedFamilies, MetricFamily, MetricSink};

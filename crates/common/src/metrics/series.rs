@@ -1,4 +1,4 @@
-//! Series whose names clients choose.
+//! Metrics by a name that clients choose, such as a domain: a bounded number of names have series, others share one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use super::counter::Counter;
 /// The longest name that gets a series of its own, in bytes.
 const MAX_NAME_BYTES: usize = 256;
 
-/// The number of series that several [`SeriesMap`]s may have together, and what counts the rest.
+/// How many series several [`SeriesMap`]s may have together, and the series `other` for all further names.
 #[derive(Debug, Default)]
 pub struct SeriesLimit<V> {
     max: AtomicUsize,
     used: AtomicUsize,
     /// Counts what has no series of its own.
     pub other: V,
-    /// Updates of `other`.
+    /// Counts the updates of `other`.
     pub folded: Counter,
 }
 

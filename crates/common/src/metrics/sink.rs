@@ -1,10 +1,10 @@
-//! Families of metrics and their samples, and the traits of what has metrics and what receives them.
+//! Families (metrics) and their samples; and the traits of what has metrics, and of exporters, which receive them.
 
 use std::fmt::Debug;
 
 use super::histogram::HistogramSnapshot;
 
-/// The value of every label of the series that stands for those beyond a cap.
+/// The value of every label of the one series that stands for all series beyond a cap.
 pub const OTHER: &str = "other";
 
 /// Receives metrics, one family after the other.
@@ -16,6 +16,7 @@ pub trait MetricSink {
     fn sample(&mut self, labels: &[(&str, &str)], value: SampleValue<'_>);
 }
 
+/// Has metrics, and lists them when an exporter asks.
 pub trait MetricSource: Debug + Send + Sync {
     fn collect(&self, sink: &mut dyn MetricSink);
 }

@@ -1,4 +1,4 @@
-//! Slow work outside the threads that serve.
+//! Runs work that blocks or computes for long on other threads than those that serve requests.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,4 +1,4 @@
-//! Background threads that go on after a panic.
+//! Restarts the work of a background thread when it panics, and counts the panics for metrics.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +17,7 @@ crate::metric_families! {
     FAILURES: counter("thread_failures", &["thread"]) = "Panics of background threads, which were started again";
 }
 
-/// Counts the panics of background threads.
+/// The number of panics of each background thread.
 #[derive(Clone, Debug, Default)]
 pub struct Failures(Arc<Mutex<BTreeMap<&'static str, u64>>>);
 

@@ -1,5 +1,5 @@
-//! Puts a control, if it may be put: what it would do, whether there is room for it, and what is probably misspelled in
-//! it: a domain or a key that no rule has, or a value that is nearly a network.
+//! Checks and puts a control (an operator's block, allow or limit): what it would do, whether there is room for it, and
+//! what is probably misspelled: a domain or a key that no rule has, or a value that is nearly a network.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! When controls are read from their file and written to it, and how damage is reported. Its format is `file.rs`.
+//! Reads the controls of operators from their file at start, writes changes to it, reports damage. Format: `file.rs`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

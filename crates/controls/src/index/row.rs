@@ -1,4 +1,4 @@
-//! Rows: controls, ready to be compared with descriptors.
+//! Rows of the index: operators' controls, ready to be compared with descriptors, and the order in which they apply.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -20,6 +20,7 @@ pub(crate) type Map<V> = HashTrieMapSync<Box<str>, V, DefaultHashBuilder>;
 /// Rows in the order in which they apply: the first one that matches decides.
 pub(crate) type Bucket = Arc<[Arc<Row>]>;
 
+/// Where the index has a row: under a text, under a network, or among those that are compared one by one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place<'p> {
     Text(Entry<'p>),
@@ -98,7 +99,7 @@ pub(super) fn places<'p>(
 }
 
 /// The order in which controls apply: block, allow, limit. Of blocks the one that expires last; of others the most
-/// specific one, then the newest. Those that change limits and match the same stay together, in the order of their ends.
+/// specific one, then the newest. Those that change limits and match the same stay together, ordered by their ends.
 pub(super) type Order<'c> =
     (u8, Reverse<Micros>, Specificity, (Reverse<Micros>, &'c str), (Micros, &'c str));
 

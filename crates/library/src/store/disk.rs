@@ -1,4 +1,4 @@
-//! Counters that survive a restart.
+//! Counters that survive a restart: re-exports of the store on disk, with examples.
 
 /// Panics of background threads, of which a [`DiskStore`] has one.
 ///

@@ -1,4 +1,4 @@
-//! Counters that programs share.
+//! Counters in Redis, which programs share: re-exports of the Redis store and its options, with examples.
 
 /// The certificates of TLS to Redis, which may change while the program runs.
 ///

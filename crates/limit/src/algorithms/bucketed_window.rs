@@ -1,11 +1,11 @@
-//! Bucketed window: a ring of counts of short spans, summed.
+//! Bucketed window (`bucketed_window` in rules): counts hits in short sub-windows, and sums those of the last period.
 //!
-//! The period is cut into `B` sub-windows of `s = ceil(p / B)`; the current one and the `B` before it
-//! count, `B + 1` in all. Allowed iff their sum `+ h <= n`. Sub-windows without traffic count zero.
+//! The period `p` is cut into `B` sub-windows of `s = ceil(p / B)`; the current one and the `B` before it count,
+//! `B + 1` in all. A request of `h` hits is allowed iff their sum `+ h <= n`. Sub-windows without traffic count zero.
 //!
-//! State: the ring, 4 bytes a sub-window. Cost: constant, plus sub-windows that have passed.
-//! Guarantee: never more than `n` in any span of the period; stricter than the exact log by at most
-//! about a sub-window. Source: Chris O'Hara, "Rate limiting with Redis" (2011) and Redback.
+//! State: a ring of counts, 4 bytes a sub-window. Cost: constant, plus sub-windows that have passed. Guarantee: never
+//! more than `n` in any span of the period; stricter than the exact log (`sliding_log`) by at most about a sub-window.
+//! Source: Chris O'Hara, "Rate limiting with Redis" (2011) and Redback.
 
 use std::fmt::{self, Write};
 

@@ -1,14 +1,14 @@
-//! Concurrency: at most `n` in flight. Hits are taken at the start and released at the end.
+//! Concurrency (`concurrency` in rules): at most `n` hits in flight. A request charges hits when it starts, and a
+//! refund from Envoy releases them when it ends.
 //!
-//! With a hold id, each start is held under its id: only that id releases it, an unknown id releases
-//! nothing, and a hold that never ends expires after the timeout. An id has one hold: taking it
-//! again replaces the hold. Without ids there is only a count. Envoy also releases
-//! at the end of denied requests, so denials are charged. The count of lost ends is cleared after the
-//! timeout without traffic.
+//! A hold is the hits of one request under a hold id, which a descriptor entry names. Only that id releases it, an
+//! unknown id releases nothing, and a hold that is never released expires after the timeout. An id has one hold: taking
+//! it again replaces the hold. Without ids there is only a count. Envoy also releases at the end of denied requests, so
+//! the count includes denied hits. Hits whose release is lost are cleared after the timeout without traffic.
 //!
-//! State: with ids 24 bytes a hold, else a count and the last time. Cost: with ids a walk over the
-//! holds, else constant. Guarantee: never more than `n` admitted and not yet released. Source:
-//! Stripe, "Scaling your API with rate limiters".
+//! State: with ids 24 bytes a hold, else a count and the last time. Cost: with ids a walk over the holds, else
+//! constant. Guarantee: never more than `n` admitted and not yet released. Source: Stripe, "Scaling your API with rate
+//! limiters".
 
 mod in_flight;
 
@@ -26,7 +26,7 @@ use crate::numbers::{NumbersChange, NumbersError};
 use crate::saved::SavedNumbers;
 use crate::time::Micros;
 
-/// The hits in flight, with ids or without.
+/// The hits in flight for one key, with hold ids or without.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// Hits without ids.

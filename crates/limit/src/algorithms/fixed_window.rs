@@ -1,10 +1,10 @@
-//! Fixed window: at most `n` hits between two boundaries.
+//! Fixed window (`fixed_window` in rules): at most `n` hits between two boundaries.
 //!
-//! Allowed iff `c + h <= n`, where `c` counts the hits since the window started. Windows start at
-//! multiples of the period since the epoch, or as the calendar says.
+//! A request of `h` hits is allowed iff `c + h <= n`, where `c` counts the hits since the window started. Windows start
+//! at multiples of the period since the epoch or, if the rule names a time zone, by its calendar.
 //!
-//! State: the window's start and its count. Cost: a comparison. Guarantee: at most `n` in a window,
-//! so up to `2n` within one period across a boundary, by design. Source: envoyproxy/ratelimit.
+//! State: the window's start and its count. Cost: a comparison. Guarantee: at most `n` in a window, so up to `2n`
+//! within one period across a boundary, by design. Source: envoyproxy/ratelimit.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;

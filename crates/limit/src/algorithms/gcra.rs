@@ -1,21 +1,20 @@
-//! GCRA, the generic cell rate algorithm. The leaky bucket as a meter is the same algorithm: its
-//! level is the time until the theoretical arrival time.
+//! GCRA, the generic cell rate algorithm (`gcra` in rules): after a burst of `b` hits, `n` evenly spaced hits per
+//! period. The leaky bucket as a meter is the same: its level is the time until the theoretical arrival time, `tat`.
 //!
-//! In whole numbers: `n'/p'` is `n` over the period in lowest terms, the period in ticks. The level
-//! is `L = max(0, (tat - t) n' - rem)`; allowed iff `L + h p' <= b p'`. Then with the new level
-//! `tat = t + ceil(L / n')`, `rem = (tat - t) n' - L`. (Doubles of microseconds are not precise
-//! enough: today their step is a quarter of a microsecond.)
+//! All numbers are whole: today, doubles of microseconds have a step of a quarter of a microsecond. Times are in ticks
+//! (of a microsecond; coarser where numbers would get too large). `n'/p'` is `n` over the period, in lowest terms. At
+//! time `t` the level is `L = max(0, (tat - t) n' - rem)`, where `rem` is a remainder in the state. A request of `h`
+//! hits is allowed iff `L + h p' <= b p'`. Then with the new level `tat = t + ceil(L / n')`, `rem = (tat - t) n' - L`.
 //!
-//! Replicas with other numbers share `tat`, so it may be far beyond the top of a limit, its burst and
-//! debt. It is not cut there: what one limit has admitted would come back to another. Beyond the top,
-//! every hit is denied and none is charged. Only a refund lowers `tat`, by `h p' / n'` ticks, and a
-//! clock that stepped back by more than a period, to as far ahead as it was when it was written:
-//! see [`State`].
+//! Replicas that have other numbers for the limit share its `tat`. So `tat` may be far beyond the top of this limit:
+//! its burst, and the debt that denied hits may add. It is not cut there: hits that another replica admitted would be
+//! allowed again. Beyond the top, every hit is denied and none is charged. Only two things lower `tat`: a refund, by
+//! `h p' / n'` ticks, and a clock that stepped back by more than a period. Then `tat` is as far ahead of the clock as
+//! when it was written: see [`State`].
 //!
-//! State: the theoretical arrival time, a remainder, and how far ahead the time was. Cost: a
-//! multiplication and a division. Guarantee: after a burst of `b`, one hit every `period / n`; a burst
-//! of 1 spaces strictly. Source: ITU-T I.371 and ATM Forum TM 4.0; Brandur Leach, "Rate limiting,
-//! cells, and GCRA".
+//! State: the theoretical arrival time, a remainder, and how far ahead the time was. Cost: a multiplication and a
+//! division. Guarantee: after a burst of `b`, one hit every `period / n`; a burst of 1 spaces strictly. Source: ITU-T
+//! I.371 and ATM Forum TM 4.0; Brandur Leach, "Rate limiting, cells, and GCRA".
 
 mod state;
 

@@ -1,18 +1,18 @@
-//! The bucket of `RL.REDUCE`, for clients of the Redis protocol. No rule file can name it.
+//! The token bucket of `RL.REDUCE`, a command for clients of the Redis protocol. No rule file can name it.
 //!
-//! With `k = max(0, floor((now - last) / T))`: `before = min(max, tokens + k refill)` and
-//! `last += k T`, also if the bucket is full. A charge is allowed iff `before >= h`; allowed or not,
-//! it leaves `max(0, before - h)`, and a strict one that leaves 0 sets `last = max(last, now)`: an older
-//! time must not let the same refills come twice. The first charge finds `max` tokens and sets
-//! `last = now`.
+//! `max` tokens fill the bucket, `refill` come back each interval `T`, and a charge asks for `h`. With
+//! `k = max(0, floor((now - last) / T))`: `before = min(max, tokens + k refill)` and `last += k T`, also if the bucket
+//! is full. A charge is allowed iff `before >= h`; allowed or not, it leaves `max(0, before - h)`. A strict one
+//! (`STRICT`) that leaves 0 sets `last = max(last, now)`: an older time must not let the same refills come twice. The
+//! first charge finds `max` tokens and sets `last = now`.
 //!
 //! State: the missing tokens and `last`. Cost: a division. Guarantee: over any span `L` at most
 //! `max + refill (floor(L / T) + 1)`. Source: `RL.REDUCE` of Smyte's rate limiter.
 //!
-//! **Expiry.** A full bucket remembers when its next refill is due, so no state ever means quite the
-//! same as none. It is kept for `ceil(max / refill) T` after the last charge, by the store's clock: the
-//! bucket is full by then. One that starts over is refilled less than `T` later than it would have
-//! been, never earlier. Only a caller whose own clock runs slower than the store's gains tokens.
+//! **Expiry.** A full bucket remembers when its next refill is due, so no state ever means quite the same as none. It
+//! is kept for `ceil(max / refill) T` after the last charge, by the store's clock: the bucket is full by then. One that
+//! starts over is refilled less than `T` later than it would have been, never earlier. Only a caller whose own clock
+//! runs slower than the store's gains tokens.
 
 use std::fmt::{self, Write};
 

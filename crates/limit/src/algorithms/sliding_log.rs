@@ -1,12 +1,13 @@
-//! Sliding log: the time of every admitted hit.
+//! Sliding log (`sliding_log` in rules): keeps a stamp, the time, of every admitted hit.
 //!
-//! Allowed iff the stamps in `(t - p, t]` and `h` come to at most `n`; a stamp exactly `p` old no
-//! longer counts. All sliding_log limits of a rule read one log, as long as the largest `n`.
+//! At time `t`, a request of `h` hits is allowed iff the stamps in `(t - p, t]` and `h` come to at most `n`, where `p`
+//! is the period; a stamp exactly `p` old no longer counts. All sliding_log limits of a rule read one log, as long as
+//! the largest `n`.
 //!
-//! State: a stamp of 8 bytes for each of the newest `n` admitted hits. Cost: one look at the stamp
-//! that must have expired, and a binary search for what remains. Guarantee: never more than `n` in any
-//! span of the period. Denied hits leave no trace, so memory is bounded and a client that floods is
-//! not starved. Source: DomainTools, "Rate limiting with Redis", and its rate-limit package.
+//! State: a stamp of 8 bytes for each of the newest `n` admitted hits. Cost: one look at the stamp that must have
+//! expired, and a binary search for what remains. Guarantee: never more than `n` in any span of the period. Denied hits
+//! leave no trace, so memory is bounded and a client that floods is not starved. Source: DomainTools, "Rate limiting
+//! with Redis", and its rate-limit package.
 
 use std::fmt::{self, Write};
 

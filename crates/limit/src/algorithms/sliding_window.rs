@@ -1,13 +1,13 @@
-//! Sliding window of two counters: the previous window counts in proportion to its part that is within one period.
+//! Sliding window of two counters (`sliding_window` in rules): the previous window counts in proportion to its part
+//! that is within one period.
 //!
-//! With `i = floor(t / p)` and `e = t - i p`, allowed iff `previous (p - e) / p <= n - current - h`,
-//! in doubles and in this order, so that every store decides alike; the left side is at most
-//! `previous`.
+//! At time `t`, with period `p`, `i = floor(t / p)` and `e = t - i p`, a request of `h` hits is allowed iff
+//! `previous (p - e) / p <= n - current - h`, in doubles and in this order, so that every store decides alike; the left
+//! side is at most `previous`.
 //!
-//! State: the window's index and two counts. Cost: a multiplication and a division. Guarantee: near
-//! `n` in any period, exact if traffic in the previous window was even. Source: Cloudflare,
-//! "Counting things, a lot of different things", which found 0.003 % wrong decisions over 400
-//! million requests.
+//! State: the window's index and two counts. Cost: a multiplication and a division. Guarantee: near `n` in any period,
+//! exact if traffic in the previous window was even. Source: Cloudflare, "Counting things, a lot of different things",
+//! which found 0.003 % wrong decisions over 400 million requests.
 
 use std::fmt::{self, Write};
 
@@ -18,7 +18,7 @@ use crate::plan::op::Undo;
 use crate::saved::{self, SavedNumbers};
 use crate::time::{Micros, SECOND};
 
-/// The last instant that packed states are exact for: about the year 2112.
+/// The last instant for which states packed into 12 bytes are exact: about the year 2112.
 const LAST_INSTANT: Micros = 1 << 52;
 
 /// About `n` hits in any span of `period`.

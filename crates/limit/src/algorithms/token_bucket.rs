@@ -1,13 +1,13 @@
-//! Token bucket: hits take tokens, and tokens come back in steps.
+//! Token bucket (`token_bucket` in rules): hits take tokens, and `amount` tokens come back at the end of each interval.
 //!
-//! With `k = floor((t - last) / interval)` steps since the last, `tokens = min(capacity, tokens +
-//! k amount)` and `last += k interval`; allowed iff `tokens >= h`. A full bucket starts its clock at
-//! the charge. A strict one restarts it at each denial: nothing is refilled until the client has
-//! been quiet for one interval.
+//! At time `t`, with `k = floor((t - last) / interval)` steps since the last,
+//! `tokens = min(capacity, tokens + k amount)` and `last += k interval`; a request of `h` hits is allowed iff
+//! `tokens >= h`. A full bucket starts its clock at the charge. A strict one (`strict` in rules) restarts it at each
+//! denial: nothing is refilled until the client has been quiet for one interval.
 //!
-//! State: the tokens that are missing, and the last step. Cost: a division. Guarantee: over any
-//! span `L` at most `capacity + amount (floor(L / interval) + 1)`. Source: the refill amount, refill
-//! interval and strict mode of Smyte, "High-performance rate limiting" (2016).
+//! State: the tokens that are missing, and the last step. Cost: a division. Guarantee: over any span `L` at most
+//! `capacity + amount (floor(L / interval) + 1)`. Source: the refill amount, refill interval and strict mode of Smyte,
+//! "High-performance rate limiting" (2016).
 
 use std::fmt::{self, Write};
 
@@ -19,7 +19,7 @@ use crate::numbers::{NumbersChange, NumbersError};
 use crate::saved::{self, SavedNumbers};
 use crate::time::{MAX_PERIOD, MAX_WAIT, Micros};
 
-/// Bits of a time in a packed state. Above it is bit 32 of the missing tokens, at most a capacity and a debt.
+/// Bits of a time in a state packed into 12 bytes. The bit above is bit 32 of the missing tokens (capacity, debt).
 const TIME_BITS: u32 = 63;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 

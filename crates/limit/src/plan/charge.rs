@@ -1,4 +1,5 @@
-//! Charges the limits of a plan together, and finds the one that binds.
+//! Charges all limits of a rule (a plan) with the hits of a request. Finds the binding limit, whose numbers are the
+//! answer. The memory store passes the state that it keeps, the Redis store the one that Redis returned.
 
 use std::cmp::Reverse;
 
@@ -24,7 +25,7 @@ struct Advanced<'a> {
 }
 
 impl Plan {
-    /// Checks `op` at `now` and charges. `hold` is the hold id for a concurrency limit.
+    /// Checks `op` at `now` and charges. `hold` is the id of the request for a concurrency limit.
     pub fn charge(
         &self,
         state: &mut State,

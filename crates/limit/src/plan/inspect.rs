@@ -1,4 +1,4 @@
-//! Reads a state without changing it: what each limit has counted, and how many hits came lately.
+//! Reads the state of a key without changing it, for operators: what its limits have counted, and recent hits.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -20,19 +20,19 @@ pub struct KeyState {
     pub limits: Vec<LimitReading>,
     /// The hits in flight; none if the plan has no concurrency limit.
     pub holds: Option<HoldLevels>,
-    /// The strikes and the ban; none if the plan has no bans.
+    /// The strikes (denials that count towards a ban) and the ban; none if the plan has no bans.
     pub ban: Option<BanReading>,
     /// The hits in the log that some limit still counts; none if the plan has no sliding_log limit.
     pub log_len: Option<u64>,
     /// One for each span that was asked for, in order.
     pub counts: Vec<Result<SpanCount, CountError>>,
-    /// What the id that was asked for has reserved, if it can still be settled. A plan's state does not tell.
+    /// What the id that was asked for has reserved, if it can still be settled. The store adds it to a plan's reading.
     pub reservation: Option<Reservation>,
-    /// The hits that are charged, and that this process has not served yet. A plan's state does not tell.
+    /// The hits that are charged ahead of requests, and that this process has not served yet. The store adds them.
     pub leased: Option<LeasedHits>,
 }
 
-/// Hits that are charged in the store, for this process to serve.
+/// Hits that are charged in the store ahead of requests, for this process to serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeasedHits {
     /// The number of hits that are not served yet.

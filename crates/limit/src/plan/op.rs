@@ -1,4 +1,10 @@
-//! The operations of a charge, and what is known of each before it is made and after.
+//! What a request can do with the hits of a key, and what is known of each operation before it is made and after.
+//!
+//! `Take` charges hits; a look is a `Take` of 0, which only reads. `UpTo` takes what fits between a least and a most.
+//! `Add` charges whatever the limits say. `Refund` is a client's, `Undo` takes back a charge of weir's own. `Reserve`
+//! charges hits under an id before it is known how many are used; once: only if the id has no reservation. `Settle`
+//! returns or adds the difference, or does what follows "or else" if the id has no reservation. `Cancel` returns the
+//! hits of one.
 //!
 //! | Operation | [asks](Op::asks) | [takes](Op::takes) | [charged](Op::charged) | [returns hits](Op::returns_hits) | [unconditional](Op::is_unconditional) |
 //! | --- | --- | --- | --- | --- | --- |
@@ -12,8 +18,8 @@
 //! | `Settle` or else nothing | nothing | 0 | what was added | yes | yes |
 //! | `Cancel` | nothing | nothing | nothing | yes | yes |
 //!
-//! Hits that it asks for may be denied. What is unconditional is made even if its batch is denied as a whole, and so is
-//! a `Settle` that would else reserve, where it settles.
+//! Hits that an operation asks for may be denied. An unconditional one is made even if all charges of its request are
+//! made or none (`charge: together`) and the request is denied. So is a `Settle` that finds a reservation.
 
 use std::num::{NonZeroU16, NonZeroU32};
 
@@ -27,7 +33,7 @@ pub enum Op {
     Take(u64),
     /// Refunds hits, newest first, never below zero; always allowed.
     Refund(u64),
-    /// Makes a charge of this plan as if it had not been made, or had been of fewer hits; at most once, always allowed.
+    /// Takes back a charge of this plan, or a part of its hits; at most once, always allowed.
     Undo(Undo),
     /// Takes its least hits, and where these are allowed, as many more as fit, up to its most. Denied, it is
     /// `Take(least)`; allowed, it is `Take(granted)`, with [`granted`](Decision::granted) computed by the store from

@@ -1,8 +1,8 @@
-//! Reserving hits before they are known, and settling them after.
+//! Reserves hits before a client knows how many it uses, and settles them when it reports the number.
 //!
-//! A reservation is a charge, so that reserved hits are counted once, like all others. A store keeps
-//! beside it what was reserved under an id. Settling with the hits that were used returns the rest, or
-//! charges the difference whatever the limits say.
+//! A reservation is a charge, so that reserved hits are counted once, like all others. Beside the counts of a key, a
+//! store keeps what was reserved under an id. Settling with the hits that were used returns the rest, or charges the
+//! difference whatever the limits say.
 
 use std::num::NonZeroU32;
 
@@ -37,7 +37,7 @@ impl Reserve {
     }
 }
 
-/// The state of a key, in either form.
+/// The state of a key: a [`State`], or packed into 12 bytes.
 pub trait KeyCounts {
     /// Charges the state as [`Plan::charge`] does.
     fn charge(&mut self, plan: &Plan, now: Micros, op: Op) -> ChargeOutcome;

@@ -1,4 +1,5 @@
-//! Copies of long logs, in parts: many megabytes take milliseconds to copy and write, which no client should wait for.
+//! Copies long logs of hits (of sliding_log limits) in parts, for the disk store, which unlocks the key in between:
+//! many megabytes take milliseconds to copy and write, which no client should wait for.
 
 use std::collections::VecDeque;
 
@@ -6,7 +7,7 @@ use super::put_log;
 use crate::hit_log::HitLog;
 use crate::time::Micros;
 
-/// How many stamps are copied at a time, in about ten microseconds. Shorter logs need no parts.
+/// How many stamps (times of hits) are copied at once, in about ten microseconds. Shorter logs need no parts.
 const PART_STAMPS: usize = 8 << 10;
 
 /// A copy of a log that is charged meanwhile.

@@ -1,4 +1,4 @@
-//! The connections of commands that are no charges.
+//! The connections of commands that charge nothing, such as those that read or reset a key for operators.
 //!
 //! A reply may be large, such as a log of sixteen megabytes. On the connections of charges it would delay them, and
 //! after a slow round trip such a connection is probed. So there is one more connection to each server that is asked,

@@ -1,4 +1,5 @@
-//! Entries of the scripts, in the packed formats of [`codec`](crate::codec).
+//! Writes the entries of script calls: what a script does with one key, in the packed formats of
+//! [`codec`](crate::codec). `script_call` calls it for each charge.
 
 use crate::codec::counter::lone_window;
 use crate::codec::format::put;
@@ -12,7 +13,7 @@ pub(super) fn write_times(op: Op, out: &mut Vec<u8>) {
     out.extend_from_slice(&1_u32.to_le_bytes());
 }
 
-/// Returns the hits that the scripts read; of a request to reserve, its tag.
+/// Returns the hits that the scripts read; of a request to reserve, the tag by which its repetition is known.
 fn hits(op: Op) -> u32 {
     match op {
         Op::Take(hits) | Op::Refund(hits) => u32::try_from(hits).unwrap_or(u32::MAX),
@@ -26,7 +27,7 @@ fn hits(op: Op) -> u32 {
     }
 }
 
-/// Writes a run of an entry of charge.lua.
+/// Writes a run, one operation of an entry, for charge.lua.
 pub(super) fn write_run(charge: &PendingCharge, out: &mut Vec<u8>) {
     out.push(match charge.op {
         Op::Take(_) => op::TAKE,

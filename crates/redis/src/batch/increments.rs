@@ -1,4 +1,5 @@
-//! Plain `INCRBY`s: hits of counters that a connection has recently seen in an open window need no script.
+//! Plain `INCRBY`s: hits of counters that a connection has recently seen in an open window need no script. A counter is
+//! the key of a rule with one fixed window aligned to the epoch: its number has the window and the hits.
 //!
 //! The script that takes hits of a single fixed window adds them, and checks whether the number is of the current
 //! window. Where it is, all that the script did was `INCRBY`. So hits of a key that was seen in a window that is still

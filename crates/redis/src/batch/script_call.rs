@@ -1,4 +1,4 @@
-//! One call of a script: its entries as arguments, and its reply as answers.
+//! One call of a Lua script: its arguments, with an entry for each key that it charges, and answers from its reply.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,11 +19,12 @@ use crate::script::ScriptKind;
 use weir_limit::{Micros, Op, Plan, Reservation, State};
 use weir_store::{BatchDenials, StoreError};
 
-/// The time, as the scripts of one batch get it, and where they run.
+/// The time for the scripts of one batch, and where they run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BatchContext {
-    /// The caller's time where its clock counts; else 0, and the scripts read the server's.
+    /// This process's time if limits go by its clock; else 0, and the scripts read the server's.
     pub now: Micros,
+    /// This process's time in any case.
     pub wall: Micros,
     /// Milliseconds to keep states for longer than they need.
     pub slack: u32,

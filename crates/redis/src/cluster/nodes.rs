@@ -1,4 +1,4 @@
-//! A cluster as one of its nodes describes it: its nodes, and the slots that each serves.
+//! Reads the nodes of a Redis Cluster and their slots from one node (`CLUSTER SLOTS`, `NODES`), and parses redirects.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ pub(super) struct ClusterView {
     /// Ranges of slots, first and last, and the master that serves each.
     pub slots: Vec<(u16, u16, Endpoint)>,
     pub nodes: Nodes,
-    /// Why the nodes are only those that serve slots.
+    /// The error of `CLUSTER NODES`, without which only nodes with slots are known.
     pub nodes_error: Option<redis::RedisError>,
 }
 

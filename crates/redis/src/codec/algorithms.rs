@@ -1,4 +1,4 @@
-//! The forms of the algorithms without a file of their own.
+//! How limits and states of each algorithm are packed for Redis; `sliding_log` and some variants have their own files.
 
 use std::collections::VecDeque;
 

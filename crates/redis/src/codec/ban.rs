@@ -1,4 +1,5 @@
-//! The form of bans: a module of their own, as if a ban were the last limit of its rule.
+//! Packs the ban of a rule for the Lua scripts, to which it is the last limit of the rule, and reads its state. A ban
+//! denies a key for a while after several denials, its strikes.
 
 use super::format::{LuaModule, Reader, put, put_all};
 use weir_limit::{Ban, BanState};

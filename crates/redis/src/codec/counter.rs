@@ -1,5 +1,5 @@
-//! Counters: the state of a plan that is one fixed window aligned to the epoch is one number, as the packed formats of
-//! [`codec`](super) have it.
+//! Counters: if a plan (the limits of a rule) is one fixed window aligned to the epoch, its state in Redis is one
+//! number, with the window and its count. The packed formats of [`codec`](super) have its layout.
 
 use super::format::{FIXED_WINDOW, LuaModule};
 use super::numbers;
@@ -11,7 +11,7 @@ use weir_store::StoreError;
 pub(super) const MODULE: LuaModule =
     LuaModule { borrows: true, ..LuaModule::new(10, include_str!("../lua/lone_window.lua")) };
 
-/// The bits of the modules that charge a counter beside other keys.
+/// The bits of the Lua modules by which charge.lua charges a counter, as in one call with other keys.
 pub(crate) const COUNTERS: u16 = 1 << MODULE.number | 1 << FIXED_WINDOW;
 
 pub(super) const WINDOWS: u64 = (1 << 20) - 2;

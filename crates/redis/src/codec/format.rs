@@ -1,4 +1,4 @@
-//! The form of one algorithm in Redis: its Lua module, and how its limits and states are packed.
+//! [`Codec`], which each algorithm implements for Redis: its Lua file, and how its limits and states are packed.
 
 use weir_limit::{LimitState, Micros};
 

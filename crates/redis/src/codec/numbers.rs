@@ -1,5 +1,5 @@
-//! The numbers that weir and the scripts agree on. The scripts declare them under the same names, and a test compares
-//! the values.
+//! The constants that weir and its Lua scripts share: flags, roles, operations, failures. The scripts declare them
+//! under the same names, and a test compares the values.
 
 #[cfg(test)]
 mod tests;
@@ -16,11 +16,11 @@ const SHADOW: u8 = 2;
 const STRICT: u8 = 4;
 const NEVER: u8 = 8;
 
-/// How the entries of a call are charged.
+/// How the entries (keys) of a call are charged: all or none; and whether a quota outside the call passes.
 pub(crate) const TOGETHER: u8 = 1;
 pub(crate) const QUOTA_PASSES: u8 = 2;
 
-/// Roles of an entry.
+/// Roles of an entry: whether its denial denies the call. Quotas deny it only if all of them deny.
 const ENFORCED: u8 = 0;
 const QUOTA: u8 = 1;
 /// A rule in shadow mode. The scripts do not declare it: what is neither enforced nor a quota decides nothing.

@@ -1,4 +1,4 @@
-//! What ids have reserved, each under a key of its own.
+//! Reads records of reservations: hits that were reserved under an id, to be settled later. Each has a key of its own.
 
 use super::format::{LuaModule, Reader};
 use super::numbers::LAYOUT;

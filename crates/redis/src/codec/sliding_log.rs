@@ -1,5 +1,5 @@
-//! Sliding logs. All limits of a rule share one log. To charge, it stays in Redis: weir gets its head and, for each
-//! limit, a summary for the hits of the call. To read a state, weir gets all of it.
+//! How sliding logs, the times of all admitted hits, are packed for Redis. All limits of a rule share one log. A charge
+//! returns only its head and, for each limit, a summary for the hits of the call; a read of the state returns it whole.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! The driver of a connection: a task that owns the session. A task of the redis crate has the socket.
+//! The driver of a connection to Redis: a task that connects and makes the round trips. The redis crate has the socket.
 //!
 //! ```text
 //!              connected              slow, or refuses commands

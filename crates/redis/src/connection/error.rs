@@ -1,4 +1,4 @@
-//! Why a connection attempt failed.
+//! Why an attempt to connect to a Redis server failed; log lines have these texts.
 
 use std::time::Duration;
 

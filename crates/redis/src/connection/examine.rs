@@ -1,4 +1,4 @@
-//! Whether a server, or a proxy, is usable: what it reports about itself, its time, and what its user may do.
+//! Checks after each connect whether a server, or a proxy, is usable: its version, its time, what weir's user may do.
 
 use std::iter::zip;
 
@@ -30,8 +30,8 @@ pub(crate) struct ServerInfo {
     pub missing: Vec<String>,
 }
 
-/// Sends weir's name, and checks that a server is usable: it asks for no login, is not loading its data, nor too old, of
-/// another topology, or a replica outside a cluster. `is_node`: it is to be a node of a cluster.
+/// Sends weir's name, and checks that a server is usable: it asks for no login, is not loading its data, nor too old,
+/// of another topology, or a replica outside a cluster. `is_node`: it is to be a node of a cluster.
 pub(crate) async fn examine(
     link: &mut Link,
     is_node: bool,
@@ -107,7 +107,7 @@ pub(crate) async fn examine(
     no_scripts.map_or(Ok(server), |error| Err(ConnectError::NoScripts(error)))
 }
 
-/// Whether scripts have what those of weir begin with. Fakes of Redis lack it, and may answer the rest as a cluster does.
+/// Whether scripts have what those of weir begin with. Fakes of Redis lack it, and may otherwise look like a cluster.
 const HAS_STRUCT: &str = "\
     if pcall(function() return struct.pack end) then return 1 end
     return 0";

@@ -1,4 +1,4 @@
-//! The handshake: connects and logs in.
+//! Opens a connection to a Redis server, with TLS if that is configured, and logs in.
 
 use std::io;
 

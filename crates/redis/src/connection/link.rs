@@ -1,4 +1,4 @@
-//! An open connection: the client of the Redis protocol, and how fast its server answers.
+//! An open connection to Redis: the client of its protocol, and probes of how fast the server answers.
 
 use std::future::Future;
 use std::pin::{Pin, pin};

@@ -1,4 +1,4 @@
-//! The server that a connection goes to, and the sentinels that name it.
+//! Which server a connection to Redis goes to, and Redis Sentinel, which names it if that is configured.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,5 +1,5 @@
-//! Lines about the connections of all threads to one server, which go down and are slow together: one line when the
-//! first goes down, one when all are up again, and one in ten seconds while they are slow.
+//! Log lines about the connections of all threads to one Redis server, which go down and are slow together: one line
+//! when the first goes down, one when all are up again, and one in ten seconds while they are slow.
 
 use std::fmt::Display;
 use std::sync::Arc;

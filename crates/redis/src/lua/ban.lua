@@ -1,6 +1,7 @@
--- The ban of a rule, as if it were its last limit; see limit/ban.rs.
+-- The ban of a rule, which denies a key for a while after several denials, its strikes; see limit/ban.rs. rules.lua and
+-- charge.lua call these functions; to them a ban is a rule's last limit.
 --
--- Numbers, state: packed formats of codec.rs
+-- Numbers  of the ban: ban[1] on. State: v from ban.at on; settle brings it to now, t. Layouts: tables in codec.rs
 -- Cost     constant
 -- Expiry   when the last strike, or the ban, is forgotten
 local NUMBER = 12
@@ -29,7 +30,7 @@ algorithms[NUMBER] = {
     if ahead > 0 then v[a + BEGAN], v[a + UNTIL], moved = t, v[a + UNTIL] - ahead, true end
   end,
   is_banned = function(ban, v, t) return t < v[ban.at + UNTIL] end,
-  -- Counts a strike, unless a control denied.
+  -- Counts a strike; none if ban[1] is 0, where a control of an operator (such as another limit) decides.
   strike = function(ban, v, t)
     local a = ban.at
     if ban[1] == 0 then return end

@@ -1,10 +1,12 @@
--- Charges keys of any rule: all limits of a rule in one state under one key, all or none. It follows rules.lua.
+-- Charges keys of any rule: the end of the general script, which script.rs joins (prelude.lua, algorithms, rules.lua,
+-- this file). All limits of a rule are one state under one key; hits are charged to all of them or none.
 --
--- KEYS    for each entry its key, followed by the key of its holds where a limit of its rule has hold
---         ids, and by that of its record where it is about a reservation; on a cluster all of one slot
--- ARGV    1, a call with rules and entries; this, the reply, states, holds, records: packed formats of codec.rs
+-- KEYS    for each entry (the charges of one key) its key, then the key of its holds (requests in flight, by id) if the
+--         rule has hold ids, then that of its record (hits reserved under an id); on a cluster all of one slot
+-- ARGV    1, a call with rules and entries. Layouts of all that is read, written, replied: codec.rs, packed formats
 -- Cost    two commands per key, one where nothing is charged; see the algorithms
 -- Expiry  when the state means the same as no state, rounded up
+-- Entries are charged all or none; a quota outside the call passes (quotas deny only if all of a request do).
 local TOGETHER, QUOTA_PASSES = 1, 2
 local how
 how, at = read('B', args, at)
@@ -16,7 +18,7 @@ local key_at = 0
 -- Each of the following operations returns an error, whether all hits were admitted, whether the state changed, and
 -- whether it may need a later expiry.
 
--- Takes hits a number of times. Returns also whether an enforcing limit denied some, and not only one of hits in flight.
+-- Takes hits a number of times. Returns also whether an enforcing limit denied some, other than one of hits in flight.
 local function take(rule, v, hits, times, id)
   local fits, all, log, denied = {}, times, rule.log, false
   for i = 1, #rule do

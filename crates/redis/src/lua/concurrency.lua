@@ -1,7 +1,8 @@
--- concurrency without hold ids; see limit/algorithms/concurrency.rs. holds.lua has the limits with hold ids.
+-- The algorithm concurrency, hits in flight, where requests have no ids; holds.lua is for those with ids. See
+-- limit/algorithms/concurrency.rs. rules.lua and charge.lua call these functions.
 --
 -- State    the hits in flight, and the time of the newest start or end
--- Numbers, state: packed formats of codec.rs
+-- Numbers  of a limit: limit[1] on. State: v from limit.at on; settle brings it to now, t. Layouts: tables in codec.rs
 -- Cost     constant
 -- Expiry   the timeout after the newest start or end; it clears hits that nobody released
 local NUMBER = 8

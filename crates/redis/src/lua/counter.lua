@@ -1,7 +1,8 @@
--- Charges keys whose state is a counter: those of rules of one fixed window aligned to the epoch.
+-- A whole script: charges keys of rules with one fixed window aligned to the epoch and no other limit. The state of
+-- such a key is one number, its counter: the window and its hits.
 --
--- KEYS    one for each entry, in order; on a cluster all of one slot
--- ARGV    1, a call with counter entries; this, the counter reply, counters: packed formats of codec.rs
+-- KEYS    one for each entry (the charges of one key), in order; on a cluster all of one slot
+-- ARGV    1, a call with counter entries. Layouts of this, the reply and counters: codec.rs, packed formats
 --           TAKE counts all hits, even above the limit; ADMIT as many times as they fit within n
 --           UNDO has no effect in a later window
 --           REPAIR repairs the number that a plain INCRBY of these hits met, without charging more: it

@@ -1,12 +1,12 @@
--- gcra, also called leaky_bucket; see limit/algorithms/gcra.rs and gcra/state.rs. All numbers that decide
--- stay below 2^52 and so exact: a level beyond that is above every top.
+-- The algorithm gcra, also called leaky_bucket; see limit/algorithms/gcra.rs and gcra/state.rs. rules.lua and
+-- charge.lua call these functions. Numbers that decide stay below 2^52, so that doubles hold them exactly.
 --
--- Numbers, state: packed formats of codec.rs
+-- Numbers  of a limit: limit[1] on. State: v from limit.at on; settle brings it to now, t. Layouts: tables in codec.rs
 -- Cost     constant
 -- Expiry   when the level is 0, at the next full second, so that successive states share it
 local REM_END = 2 ^ 21
 
--- A remainder of another n' counts as less than a tick too.
+-- What the arrival time is too late by, in 1/n' ticks; less than a tick also if it is of another n'.
 local function remainder(limit, v)
   local rem, n = v[limit.at + 1], limit[2]
   if n < REM_END then rem = rem % REM_END end

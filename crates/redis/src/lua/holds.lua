@@ -1,7 +1,8 @@
--- concurrency with hold ids; see limit/algorithms/concurrency.rs.
+-- The algorithm concurrency with hold ids, which name requests in flight: a key of its own lists them. See
+-- limit/algorithms/concurrency.rs. rules.lua and charge.lua call these functions.
 --
--- Numbers, holds: packed formats of codec.rs
--- Hold     one per id: taking it again replaces the hold
+-- Numbers  limit[1] on, read as codec.rs packs them; its packed format "holds" is the list
+-- Hold     the hits in flight of one id: taking it again replaces the hold
 -- Cost     two commands; grows with the holds, 19 bytes each
 -- Expiry   the timeout after the newest start
 local HEAD, HOLD = 8, 19

@@ -1,8 +1,8 @@
--- Takes hits of keys whose rule is one gcra. Does the same as charge.lua, with the same states, in less
--- time, for the most common operation. See limit/algorithms/gcra.rs.
+-- A whole script: takes hits of keys of rules with a gcra and no other limit. Does the same as charge.lua, with the
+-- same states, in less time. batch.rs picks it for such charges. See limit/algorithms/gcra.rs.
 --
--- KEYS    one for each entry, in order; on a cluster all of one slot
--- ARGV    1, a call with lean rules and entries; this, the reply, states: packed formats of codec.rs
+-- KEYS    one for each entry (the charges of one key), in order; on a cluster all of one slot
+-- ARGV    1, a call with rules and entries in a short form, lean. Layouts of this and others: codec.rs, packed formats
 -- Expiry  as in gcra.lua: it is only set where a state ends in another second than before. At most a
 --         thousand years, as no rule is longer: 14 digits in milliseconds, so every server reads an
 --         integer

@@ -1,9 +1,9 @@
--- Reserves and settles hits of keys whose state is a counter: those of rules of one fixed window aligned to the
--- epoch. Does the same as reserve.lua, with the same states and records, in less time. It follows prelude.lua and
--- records.lua.
+-- Reserves hits under an id, and settles them with the hits that were used, for rules with one fixed window aligned to
+-- the epoch and no other limit. Does the same as reserve.lua, with the same states and records, in less time. script.rs
+-- puts it behind prelude.lua and records.lua.
 --
 -- KEYS, ARGV, reply as in reserve.lua
--- Cost    three commands per entry, five to settle, six for a further reservation of an id; two where nothing is charged
+-- Cost    three commands per entry, five to settle, six for a further reservation of an id; two if nothing is charged
 local args, KEYS, type = ARGV[1], KEYS, type
 local WINDOWS, COUNTS, STATES, SHADOW, NEVER = 2 ^ 20 - 2, 2 ^ 33, 2 ^ 53, 2, 8
 local RESERVE, CANCEL, OR_CHARGE, OR_RESERVE = 5, 7, 1, 2

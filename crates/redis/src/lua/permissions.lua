@@ -1,5 +1,5 @@
--- Lists what the user may not do of what weir's scripts do. Changes nothing: no command has an effect where its
--- key does not exist.
+-- Lists which commands of weir's scripts the ACL of weir's Redis user forbids. examine.rs runs it when weir connects.
+-- Changes nothing: no command has an effect where its key does not exist.
 --
 -- KEYS    1, a key that does not exist, where a proxy routes by it; none elsewhere
 -- ARGV    1, that key. On a cluster another node may serve it: commands then fail after the check of permissions

@@ -1,5 +1,5 @@
--- What the scripts share. This file, those of the algorithms that a call needs, rules.lua, and charge.lua or
--- reserve.lua are joined to a script; or this file and windows.lua or lone_reserve.lua.
+-- Names that the scripts share. script.rs joins this file, those of the algorithms that a call needs, rules.lua, and
+-- charge.lua or reserve.lua to one script; or this file and windows.lua or lone_reserve.lua.
 --
 -- Numbers shared with weir have the same names as in codec/numbers.rs, and a test compares them. Names that
 -- are rarely needed are declared where they are used: everything else is created at each call.
@@ -25,6 +25,6 @@ local function failed(reply)
 end
 
 local algorithms, sliding_log = {}, nil
--- Whether a state was moved because the clock stepped back by more than a period, or behind the start of a ban. It is
--- written even if nothing is charged, or it would deny until the clock reaches the old time.
+-- Whether the times in a state were set back because the clock stepped back by more than a period, or to before a ban
+-- began. It is written even if nothing is charged, or it would deny until the clock reaches the old time.
 local moved

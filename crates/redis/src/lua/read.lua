@@ -1,6 +1,6 @@
--- Reads the time and a key's state as it is, for weir to decode. Writes nothing.
+-- Reads the time and a key's state as it is, for weir to decode: states.rs runs it when an operator inspects a key.
 --
--- KEYS    the keys of one state, of one slot: that of the state, that of its holds, or both
+-- KEYS    of one slot: that of the state, that of its holds (requests in flight, by id), and that of a reservation
 -- ARGV    2, the time that limits go by, as TIME replies it; 0 and 0 for the server's clock
 -- Reply   the time, as TIME replies it, and for each key its value, or nil. The error of the first key
 --         that cannot be read, in place of all

@@ -1,5 +1,5 @@
--- Reads what an id has reserved of a key, for reservations.lua and lone_reserve.lua.
--- Returns an error, or what is under the key of a record: its text, whether it can be settled, and its numbers.
+-- Reads the record of a reservation (hits of a key that were reserved under an id), for reservations.lua and
+-- lone_reserve.lua. Returns an error; or nil, the text of the record, whether it can be settled, and its numbers.
 local function open_record(key, reset_key, t)
   local FORMAT, SIZE = '<BI4I2I2I7I5I2', 23
   local text = try('GET', key) or ''

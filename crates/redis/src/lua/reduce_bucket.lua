@@ -1,9 +1,9 @@
--- reduce_bucket, the bucket of RL.REDUCE; see limit/algorithms/reduce_bucket.rs. Its times are in
--- milliseconds.
+-- The algorithm reduce_bucket, a bucket for weir's Redis command RL.REDUCE; see limit/algorithms/reduce_bucket.rs.
+-- Its times are in milliseconds. rules.lua and charge.lua call these functions.
 --
--- Numbers, state: packed formats of codec.rs
+-- Numbers  of a limit: limit[1] on. State: v from limit.at on; settle brings it to now, t. Layouts: tables in codec.rs
 -- Cost     constant
--- Expiry   the time in which all tokens come, after the last charge, by the time of the call
+-- Expiry   the time in which an empty bucket refills, after the last charge, by the time of the call
 local NUMBER = 11
 
 local function time(limit, t) return limit[4] > 0 and limit[4] - 1 or floor(t / 1000) end

@@ -1,13 +1,13 @@
--- Hits reserved under an id, and settled later; see limit/plan/reservation.rs. Makes an operation about a
--- reservation, and keeps the record of the id. It follows records.lua.
+-- Reserves hits of a key under an id, settles them later with the hits that were used, or cancels them; see
+-- limit/plan/reservation.rs. The record of the id is a key of its own. charge.lua or reserve.lua calls `make`.
 --
--- Runs, records: packed formats of codec.rs
--- Cost     three commands; one for a new reservation, none for one that is denied, if it adds up
+-- Layouts  of its arguments ("run: RESERVE and later") and of records: codec.rs, packed formats
+-- Cost     three commands; of a reservation that adds to others of its id, one if it is new, none if it is denied
 -- Expiry   when the reservation lapses
 local NUMBER = 15
 
--- Returns the time for which hits count that are charged now, before the newest window of all limits starts; see
--- Plan::times of the file above.
+-- Where the clock is behind the start of the newest window: returns the time for which hits charged now count, which is
+-- that start if each limit has a window that includes it, else t. See Plan::times in limit/plan/reservation.rs.
 local function time_before(newest, rule, v, t)
   for i = 1, #rule do
     local limit = rule[i]

@@ -1,7 +1,7 @@
--- Makes operations about reservations, each of an entry of its own, and no others: what charge.lua does with
--- them, in less time. Not for entries that are charged together. It follows rules.lua.
+-- Makes only operations about reservations (hits reserved under an id and settled later): what charge.lua does with
+-- them, in less time. Not for keys that are charged all or none. script.rs puts it behind rules.lua.
 --
--- KEYS    for each entry its key, and that of its record; on a cluster all of one slot
+-- KEYS    for each entry (one operation) its key, and that of its id's record; on a cluster all of one slot
 -- ARGV, reply, states, expiry as in charge.lua
 -- Cost    as in charge.lua and reservations.lua
 local RESERVATIONS = 15

@@ -1,4 +1,4 @@
--- Deletes a key's state, and keeps when, for what ids have reserved of it before.
+-- Deletes a key's state when an operator resets it, and stores the time: hits reserved before then return nothing.
 --
 -- KEYS    the key of its reset, and those of the state, all of one slot
 -- ARGV    1, the time in microseconds since the epoch; 0 for the server's clock

@@ -1,5 +1,5 @@
--- The rules of a call, and their states: what charge.lua and reserve.lua share. Reads their arguments up to B, how
--- entries are charged.
+-- Reads the rules that a call sends (limits and their algorithms), and reads and writes states of keys by them, for
+-- charge.lua or reserve.lua, which script.rs puts behind it. Layouts of rules and states: codec.rs, packed formats.
 local args = ARGV[1]
 local t, slack, count, at = read('<I7I4I4', args)
 if t == 0 then

@@ -1,7 +1,7 @@
--- sliding_log, the time of every admitted hit; see limit/algorithms/sliding_log.rs. All limits of a
--- rule that use it share one log: a ring of timestamps that is read in place.
+-- The algorithm sliding_log, the time of every admitted hit; see limit/algorithms/sliding_log.rs. All limits of a rule
+-- that use it share one log, a ring of timestamps that is read in place. rules.lua and charge.lua call these functions.
 --
--- Numbers, state: packed formats of codec.rs
+-- Numbers  of a limit: limit[1] on. State: v from log.at on; settle brings it to now, t. Layouts: tables in codec.rs
 -- Cost     a binary search per limit, within what came with the state where the log is short; one more
 --          command to charge
 -- Expiry   the longest period after the newest timestamp

@@ -1,9 +1,9 @@
--- Writes rows of the table that all replicas share.
+-- Writes rows of the table that all replicas of weir share: the controls (blocks, allows, limits) of operators.
 --
 -- KEYS: the hash of the rows, and the version of the table; in one slot.
 -- ARGV: the time in microseconds, or 0 for the server's; then for each row its name, the time at which
---       it was written, 1 if the change is made now, and its text. Without a text the row is removed if
---       it was written at that time.
+--       it was written, 1 if the change is made now, and its text, a control in JSON. Without a text the
+--       row is removed if it was written at that time.
 -- Returns the versions before and after, and 1 if a new row was written at a later time than its own.
 --
 -- A row is 16 digits of its time, and its text. It is written unless the one there is as new. A new row

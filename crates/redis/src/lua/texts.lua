@@ -1,6 +1,6 @@
--- Writes the text of a replica, for the others that share this Redis.
+-- Writes what a replica of weir publishes once a second for the others, its text: the lists of its top keys.
 --
--- KEYS: a hash with the time at which each replica's text expires, by its id, and the `secret` of all replicas;
+-- KEYS: a hash with the time at which each replica's text expires, by its id, and the `secret` they hash values with;
 --       the text, in the same slot.
 -- ARGV: the id; the time in microseconds, or 0 for the server's; for how many milliseconds the text is kept;
 --       the secret with which it was made; the text.

@@ -1,6 +1,6 @@
--- token_bucket; see limit/algorithms/token_bucket.rs.
+-- The algorithm token_bucket, called by rules.lua and charge.lua; see limit/algorithms/token_bucket.rs.
 --
--- Numbers, state: packed formats of codec.rs
+-- Numbers  of a limit: limit[1] on. State: v from limit.at on; settle brings it to now, t. Layouts: tables in codec.rs
 -- Cost     constant
 -- Expiry   when the bucket is full
 local NUMBER = 6
@@ -19,7 +19,7 @@ algorithms[NUMBER] = {
   numbers = '<I7I7I7I7',
   format = 'I7I7',
   width = 2,
-  -- Refills nothing: another limit of the same states may refill less, so only what changes the tokens
+  -- Refills nothing: another limit may use the same state and refill less, so only what changes the tokens
   -- stores a refill.
   settle = function(limit, v, t)
     local last = limit.at + 1

@@ -1,8 +1,8 @@
--- Takes hits of keys whose rules are several fixed windows aligned to the epoch. Does the same as
--- charge.lua, with the same states, in less time, for the most common operation. It follows prelude.lua.
+-- Takes hits of keys of rules with several fixed windows aligned to the epoch. Does the same as charge.lua, with the
+-- same states, in less time. batch.rs picks it for such charges. script.rs puts it behind prelude.lua.
 --
--- KEYS    one for each entry, in order; on a cluster all of one slot
--- ARGV    1, a call with lean rules and entries; this, the reply, states: packed formats of codec.rs
+-- KEYS    one for each entry (the charges of one key), in order; on a cluster all of one slot
+-- ARGV    1, a call with rules and entries in a short form, lean. Layouts of this and others: codec.rs, packed formats
 -- Cost    two commands per key, one where nothing is charged
 -- Expiry  as in charge.lua
 local KEYS, args, type = KEYS, ARGV[1], type

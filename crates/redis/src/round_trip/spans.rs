@@ -1,4 +1,4 @@
-//! The spans of one round trip, for requests that are recorded.
+//! The tracing spans of one round trip to Redis: one for each traced request that shares it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::options::Endpoint;
 use crate::reply::{Reply, TripSpan};
 use weir_common::spans::TARGET;
 
-/// The spans of the recorded requests that share a round trip. A connection that is abandoned ends them.
+/// The spans of the traced requests that share a round trip. A connection that is abandoned ends them.
 pub(super) struct TripSpans(Vec<(Arc<Reply>, Arc<TripSpan>)>);
 
 impl TripSpans {

@@ -1,17 +1,17 @@
-//! The address of the client in the log of a proxy.
+//! Finds the client's address in a proxy's access log, from the peer's address and `X-Forwarded-For` as Envoy does.
 
 use super::json::Json;
 use crate::rows::{Fields, Rows};
 use crate::template::{Filter, host};
 
-/// The field with the address.
+/// The field of a row that gets the address.
 pub(crate) const CLIENT: &str = "client_address";
 
-/// Reads the JSON of a proxy, which says who the client is.
+/// Reads JSON lines that Envoy writes under Istio or Envoy Gateway, and sets the client's address.
 #[derive(Debug)]
 pub(crate) struct ProxyJson {
     json: Json,
-    /// The fields of the client's address, of the header with the addresses, and of the address of the peer.
+    /// The indices of three fields: the client's address, `X-Forwarded-For`, and the peer's address.
     client: Option<[usize; 3]>,
     hops: Option<usize>,
 }
@@ -26,7 +26,7 @@ impl ProxyJson {
     pub fn read(&mut self, line: &[u8], fields: &Fields, rows: &mut Rows) -> Result<(), String> {
         self.json.read(line, fields, rows)?;
         let Some([field, forwarded, remote]) = self.client else { return Ok(()) };
-        // Such a log may write a dash for what is missing.
+        // Such a log may have a dash for a missing value.
         let value = |field| rows.get(field).filter(|value| *value != "-");
         let address = client(value(forwarded), Header::Sent, value(remote), self.hops);
         if let Some(address) = address.map(str::to_owned) {
@@ -36,7 +36,7 @@ impl ProxyJson {
     }
 }
 
-/// What a log has as `X-Forwarded-For`.
+/// Which `X-Forwarded-For` a log has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Header {
     /// As the proxy sends it on, with the address that it saw at the end: Envoy's logs.

@@ -1,4 +1,4 @@
-//! Comma-separated values, as RFC 4180 has them. The first line names the fields.
+//! Reads a log of `weir replay` in comma-separated values (RFC 4180). The first line names the fields.
 
 use csv_core::{ReadRecordResult, Reader};
 
@@ -6,11 +6,11 @@ use crate::rows::{Fields, Rows, shown};
 
 const MAX_COLUMNS: usize = 4096;
 
-/// What a line is.
+/// What a line of a log turned out to be.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line {
     Row,
-    /// The names of the fields.
+    /// The first line, with the names of the fields.
     Ignored,
 }
 

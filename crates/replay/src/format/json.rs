@@ -1,4 +1,4 @@
-//! One JSON object a line.
+//! Reads a log of `weir replay` with one JSON object a line.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,7 +18,7 @@ pub(crate) struct Json {
 /// Where the value of a field was found in a line.
 #[derive(Clone, Copy, Debug)]
 struct Found {
-    /// The number of objects around it: a key with dots is preferred to a path.
+    /// The number of objects around it: the key `request.path` is preferred to `path` in the object `request`.
     depth: usize,
     is_object_or_list: bool,
 }

@@ -1,4 +1,4 @@
-//! The formats of access logs, with Envoy's operators (`%REQ(:PATH)%`).
+//! Parses access-log formats that are written with Envoy's operators (`%REQ(:PATH)%`), for `weir replay`.
 
 use super::pattern::{Column, Content, Pattern};
 use weir_common::suggest::nearest;

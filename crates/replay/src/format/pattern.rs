@@ -1,7 +1,7 @@
-//! Lines of text in a format that is known: values, and the text between them.
+//! Splits the lines of an access log into values, by a known format: which values there are, and the text between them.
 //!
-//! Apache and nginx escape quotes, so a quote ends a value. Envoy does not, and clients choose the user agent. So the
-//! values around the one that may have any text are split off from both ends.
+//! Apache and nginx escape quotes, so a quote ends a value. Envoy does not, and a client's user agent may have quotes.
+//! So the values before it are read from the start of the line, and those after it from the end.
 
 use std::borrow::Cow;
 
@@ -10,19 +10,20 @@ use memchr::memmem;
 use super::client::{CLIENT, Header, client};
 use crate::rows::{Fields, Rows};
 
-/// A value of a line, and the text after it.
+/// A value in the format, and the fixed text after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Column {
     pub names: Vec<String>,
     pub content: Content,
-    /// The text after the field; for the last field, that at the end of the line.
+    /// The text up to the next value, or up to the end of the line.
     pub after: String,
 }
 
+/// What a value may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     Value,
-    /// A path before the protocol.
+    /// A path, which may have spaces; the protocol follows.
     Path,
     /// Any text that a client chose.
     Text,

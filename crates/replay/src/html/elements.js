@@ -1,5 +1,5 @@
-// Elements and texts. Whatever a client chose becomes text, never markup: nothing here parses HTML, and the
-// browser is told to refuse it.
+// Helpers to make elements and texts, for the page of `weir replay --output html` and weir's page for operators. Values
+// that a client chose become text, never markup: nothing here parses HTML, and the browser is told to refuse it.
 
 const byId = id => document.getElementById(id);
 

@@ -1,10 +1,10 @@
-// A plot of counts over time: a bar for each step, its parts on top of one another. A pointer and the arrow
-// keys read it. It needs elements.js.
+// Draws counts over time as stacked bars, one for each step of time, for the page of `weir replay --output html` and
+// weir's page for operators. The pointer and the arrow keys read out values. It needs elements.js.
 
-/** The share of a step that a bar takes where there are few of them, and that of the plot that it takes at most. */
+/** The width of a bar if there are few: as a share of its step, and at most as a share of the plot. */
 const BAR_SHARE = 0.84, WIDEST_BAR = 0.08;
 
-/** Numbers beside a plot, from 0 at the bottom to the top, in so many steps. */
+/** Labels the vertical axis of a plot, from 0 at the bottom to `top`, in equal steps. */
 function showScale(element, top, text, steps = 2) {
   if (element.top === top) return;
   element.top = top;
@@ -16,8 +16,8 @@ function showScale(element, top, text, steps = 2) {
 }
 
 /**
- * The bars of `count` steps of width 1, as a path for each part. `bar` returns the counts of a step, `top` is 100
- * high, and no count but 0 is lower than `least`.
+ * Returns the bars of `count` steps of width 1, as an SVG path for each part. `bar` returns the counts of a step. A
+ * count of `top` is 100 high, and no count but 0 is lower than `least`.
  */
 function barPaths(parts, count, bar, top, least) {
   const paths = Object.fromEntries(parts.map(([part]) => [part, '']));
@@ -36,7 +36,7 @@ function barPaths(parts, count, bar, top, least) {
 }
 
 class BarPlot {
-  /** The step that is read, counted from the last; null: none. */
+  /** The step whose values are shown, counted from the last; null: none. */
   reading = null;
   /**
    * `parts` are the key, the class and the text of each part of a bar, from the bottom, `legend` the keys of those that

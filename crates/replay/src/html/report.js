@@ -1,13 +1,13 @@
-// The report, drawn from what `--output json` has. Names and keys come from clients and files: they become texts,
-// never markup.
+// Draws the report of `weir replay --output html` in a browser, from the JSON of `--output json` in the page. Names and
+// keys come from clients and files: they become texts, never markup.
 
 const MINUTE = 60000, HOUR = 60 * MINUTE, DAY = 24 * HOUR;
-/** Steps of a tick, in milliseconds and in months. */
+/** Distances of ticks on the time axis, in milliseconds and in months. */
 const STEPS = [1, 2, 5, 10, 15, 30].flatMap(n => [n * 1000, n * MINUTE]).concat([1, 2, 3, 6, 12].map(n => n * HOUR), [1, 2, 4, 7, 14].map(n => n * DAY)).sort((a, b) => a - b);
 const MONTHS = [1, 2, 3, 6, 12, 24, 60, 120, 240];
-/** The most ticks of a plot, steps of a small plot, and rules whose keys are shown without a click. */
+/** The most ticks of a plot, bars of a small plot, and rules whose keys are shown without a click. */
 const MAX_TICKS = 8, MAX_SMALL_STEPS = 72, MAX_OPEN = 5;
-/** The least height of what is not 0, in percent: one denied request of a million is seen. */
+/** The least height of a bar that is not 0, in percent: one denied request of a million is seen. */
 const LEAST = 1.4;
 
 const { traffic, rules: today, comparison, series } = JSON.parse(byId('data').textContent, (_, value) => (typeof value === 'string' ? visible(value) : value));

@@ -1,12 +1,13 @@
-//! Rows that were released, as one thread hands them to another.
+//! A batch of log lines, sorted by time, which the reading thread of `weir replay` hands to the deciding one.
 
 use super::{BATCH, BLOCK_BYTES, MISSING, RowView, Span};
 use weir_limit::Micros;
 
+/// Rows (lines as the values of their fields) that are sorted by time.
 #[derive(Debug, Default)]
 pub(crate) struct Released {
     text: String,
-    /// The values of all rows, one row after the other.
+    /// Where the values of all rows are in `text`, one row after the other.
     spans: Vec<Span>,
     rows: Vec<ReleasedRow>,
 }

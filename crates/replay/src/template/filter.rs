@@ -1,13 +1,14 @@
-//! Filters of the fields in templates: `{x_forwarded_for|last|host}`.
+//! The filters of `--descriptor` of `weir replay`, which take a part of a field's value: `{x_forwarded_for|last|host}`.
 
 const MAX_FILTERS: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filter {
-    /// The first item of a list with commas.
+    /// The first item of a comma-separated list.
     First,
     /// The item that has N others after it: 0 is the last.
     Hop(usize),
+    /// An address without its port and brackets.
     Host,
 }
 

@@ -1,4 +1,5 @@
-//! The paths that values of requests distinguish in metrics, as the reference builds them.
+//! Builds the names of rules in metrics, such as `plan_gold.user_ann`, as envoyproxy/ratelimit does: `detailed_metric`
+//! and `value_to_metric` put values of the request into them. Used to count a decision and to explain it.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -11,11 +12,11 @@ use weir_common::entry::Entry;
 use weir_common::value;
 
 impl Domain {
-    /// Returns the path in the metrics of a rule that `entries` match: the names of the matched nodes. `value_to_metric`
-    /// adds the value of an entry that its node does not name; `detailed_metric` of the rule adds all values.
+    /// Returns the name in metrics of a rule that `entries` match, without the domain: the texts of the matched
+    /// descriptors. `value_to_metric` adds the value of an entry whose descriptor names none, `detailed_metric` all.
     ///
-    /// Where a wildcard, a network or a list shares its threshold, its text replaces the value in either. The id of a
-    /// reservation and the mark of a settling call distinguish nothing.
+    /// A wildcard, network or list with `share_threshold` has its own text instead of the value. Entries that only name
+    /// a reservation, or settle it, add no value.
     pub fn metric_path(&self, rule: &Rule, entries: &[Entry<'_>]) -> String {
         let detailed = rule.detailed_metric;
         let counted = rule.counted_entries(entries.len());

@@ -1,4 +1,4 @@
-//! Finds what a descriptor without a rule was probably meant to match.
+//! Finds what a descriptor without a rule was probably meant to match, for `weir explain` and `/v1/explain`.
 
 use std::collections::HashSet;
 
@@ -19,15 +19,15 @@ const MAX_VISITS: usize = 10_000;
 /// Why a descriptor has no rule, and what would have one.
 #[derive(Debug)]
 pub enum NearMiss<'s> {
-    /// There are no rules for the domain; the nearest name of one.
+    /// There are no rules for the domain; the most similar name of a domain with rules.
     Domain(Option<&'s str>),
     /// All entries match a descriptor without a limit and without others below: it is allowed on purpose.
     Exempt(Candidate<'s>),
-    /// All entries match, but the rules are deeper: they need one more entry below the candidate.
+    /// All entries match, but the rules are deeper: they need one more entry below this descriptor.
     MoreEntries(Candidate<'s>),
     /// The match of the entry at this index has nothing below, so that no rule has as many entries.
     FewerEntries(usize, Candidate<'s>),
-    /// The entry at this index comes after the entries of the rule, which reserves hits if it has this key.
+    /// The entry at this index comes after those of a rule with `reserve`, which expects this key there.
     Reserve(usize, &'s Rule, &'s str),
     /// No descriptor has the key of the entry at this index; the nearest key.
     Key(usize, Option<&'s str>),

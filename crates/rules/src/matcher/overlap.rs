@@ -1,8 +1,8 @@
-//! Finds children that no entry reaches, because a wildcard of the same node matches first, and those that are not
-//! reached for one value, because the descriptor of the value comes first.
+//! Finds descriptors of rule files that are never matched, for warnings of `weir check`: a wildcard of the same level
+//! matches first, or, for one value, a descriptor with this value does.
 //!
-//! A wildcard matches everything that another one does if and only if it matches the text of that
-//! other one with a character for each star that occurs nowhere else: only a star can match that.
+//! A wildcard matches everything that another one does if and only if it matches the other's text with each star
+//! replaced by a character that occurs nowhere else: only a star can match that character.
 
 use std::collections::HashMap;
 
@@ -10,13 +10,13 @@ use super::{Child, MatcherNode, Wildcard};
 use crate::syntax::position::Origin;
 use weir_common::glob::has_parts;
 
-/// Stands for any text.
+/// The character that replaces stars, and so stands for any text.
 const FRESH: char = '\u{10ffff}';
 
 /// The number of earlier wildcards that each is compared with: all of them would take quadratic time.
 const MAX_COMPARED: usize = 1_000;
 
-/// A child that no entry reaches.
+/// A descriptor that no entry of a request reaches.
 #[derive(Debug)]
 pub(crate) struct Shadowed<'n> {
     pub text: String,
@@ -27,11 +27,11 @@ pub(crate) struct Shadowed<'n> {
     pub by_origin: &'n Origin,
 }
 
-/// A child below the descriptor of a key that is not reached for a value with a descriptor of its own.
+/// A descriptor below a `key` without a value. It is not reached for one value that has a descriptor of its own.
 #[derive(Debug)]
 pub(crate) struct HiddenChild<'n> {
     pub child: &'n Child,
-    /// The descriptor of the value, or the one below it, that has no such child.
+    /// The descriptor of the value, or one below it, which has no such descriptor below it.
     pub by: &'n Child,
     pub above: &'n Child,
 }

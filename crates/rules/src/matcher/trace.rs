@@ -1,7 +1,6 @@
-//! Shows how the rule of a descriptor is found, step by step.
+//! Records how the matcher finds the rule of a descriptor, entry by entry, for `weir explain` and `/v1/explain`.
 //!
-//! The look-up of each entry is the matcher's own. What it does not visit, because the first match
-//! ends it, is listed here.
+//! Each entry is looked up as for a request. The descriptors that would match after the first one are listed, too.
 
 use std::fmt;
 
@@ -32,9 +31,9 @@ pub struct TraceStep<'s> {
     pub matched: Option<Candidate<'s>>,
     /// Further descriptors of the level that match the entry, in the order in which they are tried.
     pub later: Vec<Candidate<'s>>,
-    /// The list whose name the value is, if it is none of its values.
+    /// The list (`values_file`) whose name, such as `@blocked.txt`, the request sent as a value without matching it.
     pub list_name: Option<&'s str>,
-    /// What the entry means to a reservation, if it comes after the rule's own entries.
+    /// What the entry means to a rule with `reserve`, if it comes after the rule's own entries.
     pub reserve: Option<ReserveStep>,
     /// All descriptors of the level, in the order of the file.
     pub level: Level<'s>,

@@ -1,5 +1,5 @@
-//! Builds a tree, and lists what it has: its descriptors, and their keys, to find out whether a key that a person typed
-//! is one of them.
+//! Builds the matcher's tree while rules are read, and lists its descriptors and their keys, by which a mistyped key is
+//! found and a similar one suggested.
 
 use std::iter;
 use std::ptr;
@@ -18,12 +18,12 @@ use weir_common::glob;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum DescriptorKey<'s> {
     Known(&'s str),
-    /// A descriptor with a value and without a limit keeps only `key_value`, and the key may end at any `_`.
+    /// Some start of this `key_value`, up to any `_`: a descriptor with a value and without a limit keeps no more.
     Within(&'s str),
 }
 
 impl<'s> DescriptorKey<'s> {
-    /// Returns whether an entry may match the descriptor. `start` is its key with a `_` after it.
+    /// Returns whether an entry with a key may match the descriptor. `start` is that key with a `_` after it.
     pub fn may_be(self, start: &str) -> bool {
         let (DescriptorKey::Known(text) | DescriptorKey::Within(text)) = self;
         match (text.split_once('*'), self) {
@@ -34,7 +34,7 @@ impl<'s> DescriptorKey<'s> {
         }
     }
 
-    /// Returns the key as a suggestion has it. Mostly a key has no `_` of its own.
+    /// Returns the key to suggest. Where only `key_value` is known, that is the part before the first `_`.
     pub fn suggested(self) -> &'s str {
         match self {
             DescriptorKey::Known(key) => key,

@@ -1,11 +1,12 @@
-//! Descriptors that match many values: those in a network, in `values`, or in a list.
+//! Finds the descriptor that matches a value as one of many: by `network`, by `values`, or by a list (the file that
+//! `values_file` names, with a value in each line). The matcher calls it if no descriptor has the value itself.
 //!
-//! Of all networks and lists for the key of an entry, a value that `values` names as text comes first, then one of a
-//! list, then the longest network that the value lies in. The `values` of a level are in one table, with the networks of
-//! descriptors; their wildcards are among the others. Lists of a level are searched one by one.
+//! For the key of an entry, a value that `values` names as text comes first, then one that a list has as text, then the
+//! longest network that the value lies in. The `values` of a level are in one table, and so are its networks; their
+//! wildcards are among the others. Lists are searched one by one.
 //!
-//! Addresses are counted by their canonical text, or that of their group. If a descriptor beside the networks
-//! has this text as its value, it would count by the same key. So it matches the address, however it is written.
+//! Addresses are counted by their canonical text, or that of the prefix which `group` sets. A descriptor beside the
+//! networks with this text as its `value` would have the same key. So it matches the address in every notation.
 
 use std::cmp::Reverse;
 use std::iter;
@@ -19,7 +20,7 @@ use crate::model::value_set::{MatchKind, SetKind};
 use weir_common::entry::Entry;
 use weir_common::network::{Network, ipv4};
 
-/// Where a value is found in the sets of a level.
+/// Where a value is found in the networks, `values` and lists of a level.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FoundInSet {
     pub child: u32,

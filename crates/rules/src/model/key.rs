@@ -1,11 +1,11 @@
-//! A key of rule files: the sections that it belongs in, and what its value is.
+//! The type of a YAML key of rule files, such as `rate_limit`: in which maps it may be, and the type of its value.
 
 use super::proto::{FieldValue, RateLimitPolicy};
 use weir_common::named_enum;
 use weir_limit::AlgorithmKind;
 
 named_enum! {
-    /// A kind of map in a rule file, as messages name it.
+    /// A kind of map in a rule file, as errors name it.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum Section, name {
         Root = "the root of the file",
@@ -24,12 +24,13 @@ pub(crate) struct Key {
     pub name: &'static str,
     pub sections: &'static [Section],
     pub value: ValueType,
+    /// Whether envoyproxy/ratelimit has the key, too.
     pub(super) is_reference: bool,
-    /// The algorithms whose limits take it, if others do not.
+    /// The algorithms whose limits accept it; empty if all do, or if it is no key of limits.
     pub takers: &'static [AlgorithmKind],
-    /// Whether the text of a limit contains its value.
+    /// Whether a limit in words, such as `10 per second`, contains its value.
     pub in_text: bool,
-    /// Its field in the message of a limit; none for a key that all limits take.
+    /// Reads its field from the xDS message of a limit; none for keys that `xds` reads one by one.
     pub field: Option<fn(&RateLimitPolicy) -> FieldValue>,
 }
 

@@ -1,4 +1,4 @@
-//! The table of the keys of rule files, by which files, overlays and messages are read, and limits written.
+//! The table of the YAML keys of rule files. Rule files, xDS messages and overlays (files of patches) are read by it.
 
 pub(crate) mod limits;
 #[cfg(test)]
@@ -9,7 +9,7 @@ use super::key::ValueType::{Duration, Flag, Number, Other, Text};
 use super::key::{Key, key, of_reference};
 use weir_common::suggest::nearest;
 
-/// The keys of all sections but limits, in the order in which messages list them.
+/// All keys but those of limits, in the order in which errors list them. `of_reference`: envoyproxy/ratelimit has it.
 const KEYS: &[Key] = &[
     of_reference("domain", &[Root], Text),
     key("charge", &[Root], Other),

@@ -1,4 +1,5 @@
-//! Networks, each with a number: finds the longest that contains an address or a network.
+//! A table of IP networks, each with a number (a descriptor's index or a list's line). Finds the longest that contains
+//! an address or a network. Descriptors with `network`, `values` or `values_file` match values by it.
 //!
 //! Two networks either lie beside each other, or one contains the other. Rows are sorted by the first address, and of
 //! equal ones the shorter prefix is first. The last row that starts at or before an address lies within every network
@@ -32,6 +33,7 @@ struct Rows<B> {
     shift: u32,
 }
 
+/// The network that was found: its length and its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Containing {
     pub prefix_len: u8,

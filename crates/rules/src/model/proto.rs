@@ -1,4 +1,4 @@
-//! The messages of rules from a management server, and their fields as scalars of a rule file.
+//! The Protobuf messages of rules that an xDS management server sends, and their fields as YAML scalars of a rule file.
 
 mod generated {
     #![allow(clippy::all, missing_docs, rustdoc::all)]
@@ -11,7 +11,7 @@ use std::borrow::Cow;
 
 use crate::syntax::tree::Style;
 
-/// The value of a field; none if it is not set.
+/// The value of a field, as the text of a scalar and how to interpret it; none if it is not set.
 pub(crate) struct FieldValue(pub Option<(Cow<'static, str>, Style)>);
 
 /// A text that is empty is not set.

@@ -1,4 +1,5 @@
-//! Reserving hits before they are known, and settling them after: the key `reserve` of a rule.
+//! The key `reserve` of a rule, for hits that are known only once a request is done, such as tokens of a model. A call
+//! before the request reserves (charges) an estimate, and a settling call after it corrects the charge.
 
 use std::{fmt, iter};
 
@@ -27,15 +28,15 @@ pub struct Reserve {
     pub has_own_id: bool,
 }
 
-/// What a descriptor asks of a rule that reserves, by the entries that it has.
+/// What a request's descriptor asks of a rule with `reserve`, by the entries that it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReserveStep {
-    /// Without an id: a look, or hits that are charged.
+    /// Without an id: hits are charged as by any rule; 0 hits charge nothing.
     NoId,
     /// With an id: hits are reserved.
     Reserve,
-    /// With an id and a mark: what the id has reserved is settled.
+    /// With an id and the entry that marks a settling call: what the id has reserved is settled.
     Settle,
 }
 

@@ -1,4 +1,4 @@
-//! A compiled rule.
+//! A compiled rule: the limits and counters of a descriptor in a rule file. The matcher finds it for a request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,34 +10,34 @@ use crate::syntax::position::Origin;
 use weir_common::entry::Entry;
 use weir_limit::{Ban, Limit, Plan};
 
-/// The metadata of a rule, which dynamic metadata repeats.
+/// The `metadata` of a rule, which responses return to Envoy as dynamic metadata.
 pub type Metadata = serde_json::Map<String, serde_json::Value>;
 
-/// A node of a rule file with limits, or without any if `unlimited`.
+/// A descriptor of a rule file with limits, or with `unlimited` and without any.
 #[derive(Debug)]
 pub struct Rule {
-    /// `domain.key_value.key…`, as the reference names it in its metrics.
+    /// `domain.key_value.key…`, as envoyproxy/ratelimit names it in its metrics.
     pub name: Box<str>,
     pub(crate) domain_length: usize,
     pub(crate) entries: Box<[(Arc<str>, Arc<str>)]>,
     pub(crate) limit_name: Box<str>,
-    /// What to charge; none for an unlimited rule.
+    /// The limits, compiled to be charged together; none for an unlimited rule.
     pub plan: Option<Arc<Plan>>,
     /// The names of rules that this one replaces in a request that matches both.
     pub replaces: Box<[Box<str>]>,
     /// Whether the rule only counts.
     pub shadow_mode: bool,
-    /// Whether its descriptors count as quotas.
+    /// Whether it is a quota: it denies a request only if all quotas of the request do.
     pub quota_mode: bool,
     /// Whether all values of the request distinguish the metrics of this rule.
     pub detailed_metric: bool,
     /// Whether values that the rule does not name distinguish its metrics.
     pub value_to_metric: bool,
-    /// What the rule adds to answers.
+    /// What the rule adds to responses.
     pub metadata: Option<Metadata>,
     /// How its hits are reserved; none if they are not.
     pub reserve: Option<Box<Reserve>>,
-    /// Whether hits of the rule may be charged early, if its limits [can be leased](Plan::can_lease).
+    /// Whether hits may be charged ahead of requests, if the limits [can be leased](Plan::can_lease).
     pub lease: bool,
     /// The bans that began; none without `ban`.
     pub bans: Option<Arc<AtomicU64>>,

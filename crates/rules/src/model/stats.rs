@@ -1,4 +1,4 @@
-//! Counters of a rule's hits.
+//! Counters of a rule's hits and reservations. Decisions increment them, and metrics and status pages show them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weir_common::metrics::{Histogram, HistogramSnapshot, SeriesLimit, SeriesMap};
 use weir_limit::Limit;
 
-/// Counters of one rule, or of one series of it. After a reload, the rule of the same name has them.
+/// Counters of one rule, or of one of its series in metrics. After a reload, the rule of the same name has them.
 #[derive(Debug, Default)]
 pub struct RuleStats {
     /// All hits.
@@ -25,12 +25,12 @@ pub struct RuleStats {
     pub store_errors: AtomicU64,
 }
 
-/// Counters of series that values of requests distinguish, by the path in their metrics.
+/// Counters that `detailed_metric` or `value_to_metric` keeps for each value of requests, by the name in metrics.
 pub type RuleSeries = SeriesMap<RuleStats>;
 
 pub(crate) type RuleSeriesLimit = SeriesLimit<RuleStats>;
 
-/// Hundredths: the upper bounds of what was used of a reservation.
+/// Upper bounds of histogram buckets: the hits that a request used, in percent of those that it had reserved.
 const RATIO_BOUNDS: [u64; 13] = [1, 3, 10, 25, 50, 75, 100, 150, 200, 300, 1_000, 3_000, 10_000];
 
 /// Counters of the reservations of a rule, carried over as [`RuleStats`] are.

@@ -1,5 +1,5 @@
-//! The values that a descriptor matches: a network, those of `values`, or a list that `values_file` names. And how an
-//! entry matched.
+//! The values that a descriptor of a rule file matches if it matches many: a network, the items of `values`, or a list
+//! (the file of values that `values_file` names). Also how an entry of a request matched.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};

@@ -1,4 +1,4 @@
-//! Loads overlays: validates their files, and reads the patches again for each compilation.
+//! Loads overlay files (patches of rules): validates them, and reads the patches again whenever rules are compiled.
 
 use super::patch::Patch;
 use super::patcher::Patcher;
@@ -10,7 +10,7 @@ use crate::syntax::document::Document;
 use crate::syntax::problem::{Problem, Problems};
 
 impl Overlay {
-    /// Validates overlay files. `found` are the problems found while reading them.
+    /// Validates overlay files. `found` are the problems with reading them from disk.
     ///
     /// # Errors
     /// A file is invalid.

@@ -1,4 +1,4 @@
-//! A patch: what it matches and what it sets; and the keys of a rule that it changes.
+//! A patch of an overlay file: the rules that it matches, the keys that it sets, and how it changes a rule's keys.
 
 use std::slice;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(crate) enum EntryPattern {
 }
 
 impl EntryPattern {
-    /// Returns the step of an entry in `key=value,key2`, where `**` is any number of entries.
+    /// Makes a pattern of one entry of a text such as `key=value,key2`. `**` stands for any number of entries.
     pub fn of_text((key, value): (String, Option<String>)) -> EntryPattern {
         match (key.as_str(), value) {
             ("**", None) => EntryPattern::Any,

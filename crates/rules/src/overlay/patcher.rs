@@ -1,4 +1,4 @@
-//! Finds the patches that match a rule, and reports which of them do not fit it, and which match or change nothing.
+//! Finds an overlay's patches for each rule that is read, and reports those that do not fit or have no effect.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::rule_set::Domain;
 use crate::syntax::position::Origin;
 use crate::syntax::problem::{Omitted, Problem, Problems};
 
-/// The overlay of one compilation.
+/// The patches of an overlay, and what each did in one compilation of rules.
 #[derive(Debug)]
 pub(crate) struct Patcher {
     patches: Vec<Patch>,

@@ -1,4 +1,4 @@
-//! Reads `ban`, and checks it against the limits of its rule.
+//! Reads `ban` (deny a key for a while after many denials) of a rule, and checks it against the rule's limits.
 
 use super::limits::LimitFields;
 use super::reader::Reader;

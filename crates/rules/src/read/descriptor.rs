@@ -1,4 +1,4 @@
-//! A descriptor of a document: as it is written, and its keys as they were read.
+//! The types of a descriptor in a rule file while it is read: its YAML nodes, and then the values of its keys.
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
@@ -14,10 +14,10 @@ use crate::syntax::position::Position;
 use crate::syntax::tree::Node;
 use weir_limit::Ban;
 
-/// A key of a map, and its value.
+/// A key of a YAML map, and the node of its value.
 pub(super) type Field<'n> = (&'static str, &'n Node<'n>);
 
-/// The keys of a descriptor, except those below it.
+/// The values of a descriptor's keys, without the descriptors below it.
 pub(super) struct Descriptor {
     pub key: String,
     pub value: String,

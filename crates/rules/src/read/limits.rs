@@ -1,4 +1,4 @@
-//! Reads limits: `rate_limit`, and the items of `rate_limits`; and whether they can be leased.
+//! Reads the limits of a rule: `rate_limit` or `rate_limits`, and `lease` (may hits be charged ahead of requests).
 
 pub(super) mod algorithm;
 pub(super) mod fields;
@@ -27,7 +27,7 @@ pub(super) struct LimitFields {
 }
 
 impl LimitFields {
-    /// The size of the limits, for the [`RuleMemory`](super::rule_memory::RuleMemory).
+    /// The size of the limits, for the memory bound of a file: [`RuleMemory`](super::rule_memory::RuleMemory).
     pub fn bytes(&self) -> usize {
         let replaces = self.replaces.iter().map(|item| REPLACED_BYTES + item.name.len());
         let limits = self.limits.iter().map(|limit| LIMIT_BYTES + limit.name.len());
@@ -35,7 +35,7 @@ impl LimitFields {
     }
 }
 
-/// A limit as it is written.
+/// Where a limit is written.
 pub(super) struct LimitPlace {
     pub position: Position,
     /// Whether the limit has `requests_per_unit`.

@@ -1,4 +1,4 @@
-//! Warns about what is valid, but probably not meant. Only `weir check` asks for it.
+//! Warns about single keys and values that are valid but probably not meant, while rules are read for `weir check`.
 
 use std::collections::HashMap;
 
@@ -13,8 +13,8 @@ use weir_common::network::{Network, NetworkError};
 const NETWORK_KEY: &str = "masked_remote_address";
 
 impl Reader<'_> {
-    /// Warns about text without quotes that YAML 1.1 reads as something else: other readers of the file
-    /// may, and people expect it. Null is nothing to all of them.
+    /// Warns about text without quotes that YAML 1.1 reads as a number, a boolean or null: other readers of the file
+    /// may do so, and people expect it.
     pub(super) fn lint_text(&mut self, node: &Node<'_>, field: &str) {
         let Some((text, value)) = self.linted(node) else { return };
         if Key::find(field).is_none_or(|key| key.value != ValueType::Text) {

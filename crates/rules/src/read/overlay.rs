@@ -1,4 +1,4 @@
-//! Reads the patches of an overlay file, and reports every problem that needs no rule to be known.
+//! Reads the patches of an overlay file (changes of rules), and reports every problem that shows without the rules.
 
 use super::descriptor::Field;
 use super::limits::algorithm::OfRule;
@@ -13,7 +13,7 @@ use weir_common::descriptor::RuleDescriptorArg;
 use weir_common::glob::Glob;
 use weir_common::suggest::nearest;
 
-/// Keys that identify a descriptor, or are not its own.
+/// Keys that no patch can set: they identify a descriptor, or belong to the domain or to other descriptors.
 const FIXED_KEYS: [&str; 7] =
     ["domain", "key", "value", "network", "values", "values_file", "descriptors"];
 

@@ -1,4 +1,4 @@
-//! Reads a rule again as the patches of an overlay change it.
+//! Applies the patches of an overlay to a rule while it is read: reads the rule again with the keys that they change.
 
 use std::mem;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use crate::syntax::problem::{Problem, Problems};
 /// The number of problems of a patched rule that are reported, errors and warnings each.
 const MAX_PROBLEMS: usize = 10;
 
-/// A rule as it was delivered.
+/// A rule as the rule file or the management server has it, without patches.
 struct Delivered<'t, 'n> {
     keys: PatchedKeys<'n>,
     bytes: usize,

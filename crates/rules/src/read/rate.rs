@@ -1,4 +1,4 @@
-//! Reads `rate` and `rates`, the short form of limits, as the long form. What comes after sees the long form alone.
+//! Turns `rate` and `rates`, the short form of limits, into the long form that `limits` reads, with `rate_limit`.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::overlay::patch::{KeyNodes, map};
 use crate::rate::{Per, Rate};
 use crate::syntax::tree::{Node, Style};
 
-/// The keys of the long form that `rate` is in place of.
+/// The keys of the long form that `rate` replaces.
 pub(super) const LONG_KEYS: [&str; 4] = ["requests_per_unit", "unit", "unit_multiplier", "period"];
 
 impl Reader<'_> {

@@ -1,4 +1,5 @@
-//! The reader of a document: what it depends on, what it has found, and how it reports problems.
+//! The state of reading one rule file, xDS resource or overlay: options, and the rules and problems found. The other
+//! files of `read` add methods to it, for each kind of key.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,10 +21,10 @@ pub(crate) struct Reader<'r> {
     pub rules: Vec<Arc<Rule>>,
     pub(super) previous: &'r Previous<'r>,
     pub(super) options: &'r RuleOptions,
-    /// The `charge` of the domain; known once the root is read.
+    /// Whether the domain has `charge: together`: all descriptors of a request are charged, or none.
     pub together: bool,
     pub(super) lint: bool,
-    /// Whether siblings of one key and value are merged, and those that were.
+    /// Whether descriptors of one level with the same key and value are merged, and those that were.
     pub(super) merges_siblings: bool,
     pub(super) merged: Option<Merged>,
     pub replaced: Vec<ReplacedName>,

@@ -1,4 +1,4 @@
-//! Reads `reserve`, and checks it against the limits of its rule and the descriptors below.
+//! Reads `reserve` of a rule (charge an estimate, correct it later). Checks it against limits and descriptors below.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! Reads the root of a document.
+//! Reads the root of a rule file or xDS resource: `domain`, `charge`, `on_store_failure` and `descriptors`.
 
 use super::descriptor::Above;
 use super::reader::Reader;
@@ -11,6 +11,7 @@ use weir_common::failure::OnStoreFailure;
 pub(crate) struct Root<'n> {
     pub domain: String,
     pub domain_position: Position,
+    /// Whether `charge` is `together`: all descriptors of a request are charged, or none.
     pub together: bool,
     pub on_store_failure: Option<OnStoreFailure>,
     descriptors: Vec<&'n Node<'n>>,

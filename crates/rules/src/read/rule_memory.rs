@@ -1,7 +1,7 @@
-//! Limits the memory for the rules of a file.
+//! Limits the memory for the rules of a file or xDS resource, by estimates while it is read.
 //!
 //! A few bytes of a file can expand to many: a long key is part of the name of every rule below it,
-//! and an alias repeats the value of its anchor. Each part of a rule is charged by its size, its name
+//! and an alias repeats the value of its anchor. Each part of a rule counts by its size, its name
 //! also by the time to build it, and a file with much larger rules than usual is rejected.
 
 /// The memory for every file, in bytes.
@@ -17,14 +17,14 @@ const NODE_BYTES: usize = 256;
 const ITEM_BYTES: usize = 128;
 /// A literal part of a wildcard.
 const PART_BYTES: usize = 48;
-/// A rule with its counters and plan, without its name.
+/// A rule with its counters and compiled limits, without its name.
 const RULE_BYTES: usize = 432;
 /// A key and a value that lead to a rule.
 const ENTRY_BYTES: usize = 32;
 pub(super) const LIMIT_BYTES: usize = 128;
 /// How a rule reserves hits, without its keys.
 pub(super) const RESERVE_BYTES: usize = 80;
-/// The bans of a rule, with its second plan, without the limits and lengths.
+/// The bans of a rule, for which its limits are compiled twice, without these limits and the lengths.
 pub(super) const BAN_BYTES: usize = 320;
 pub(super) const REPLACED_BYTES: usize = 48;
 

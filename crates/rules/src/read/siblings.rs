@@ -1,8 +1,8 @@
-//! Merges siblings that have one key and value. Envoy Gateway sends such siblings for two limits of one network; in
-//! files they are errors.
+//! Merges siblings: descriptors of one level with the same key and value. Envoy Gateway sends such siblings, over xDS,
+//! for two limits of one network; in files they are errors.
 //!
-//! Each field that siblings have in common must be equal. What a sibling without a limit lacks, it takes over, but for
-//! the fields that also apply to the descriptors below. Siblings that do not fit stay apart, and are duplicates.
+//! Each field that siblings have in common must be equal. A sibling without a limit takes over fields that it lacks,
+//! except those that also apply to the descriptors below. Siblings that do not fit are reported as duplicates.
 //! docs/xds.md lists the rules.
 
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! Reads the values of a descriptor that has `network`, `values` or `values_file`, and how they are counted.
+//! Reads `network`, `values` or `values_file` of a descriptor, by which it matches many values, and how these count.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use weir_common::network::Network;
 /// The keys that name several values.
 pub(super) const SETS: [&str; 3] = ["network", "values", "values_file"];
 
-/// A network or a list, with the value that stands for it in the name of its rule.
+/// A network, `values` or a list, with what the name of its rule has as the value, such as `@blocked.txt`.
 pub(super) struct NamedSet {
     pub value: String,
     pub kind: SetKind,
@@ -30,7 +30,7 @@ pub(super) fn set_node<'n>(fields: &[Field<'n>]) -> Option<Field<'n>> {
 }
 
 impl Reader<'_> {
-    /// Reads the networks or the list of a descriptor in `tree`; none if it has neither.
+    /// Reads the networks, `values` or list of a descriptor, to be added to `tree`; none if it has none of them.
     pub(super) fn value_sets(
         &mut self,
         fields: &[Field<'_>],

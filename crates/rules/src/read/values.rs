@@ -1,5 +1,5 @@
-//! Reads the values of keys: text, numbers, lists, maps, metadata. An invalid value is reported in the
-//! reference's words, and treated as absent.
+//! Reads the values of keys in rule files: text, numbers, lists, maps, metadata. An invalid value is reported in the
+//! words of envoyproxy/ratelimit, and treated as absent.
 
 use super::descriptor::Field;
 use super::reader::Reader;

@@ -1,4 +1,4 @@
-//! Finds and reads the lists that rules name by `values_file`; for a service, each in its last whole version.
+//! Finds and reads lists: files of values that rules name by `values_file`. A service never uses a half-written one.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,10 +16,10 @@ use weir_common::regular;
 /// Where the lists of rules are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Lists {
-    /// Rules must not name any: they are in no file.
+    /// Rules must not name any, because the rules themselves are in no file.
     #[default]
     None,
-    /// Not read: the rules decide nothing, and the lists may be on another machine.
+    /// Not read: the rules are only looked at, and the lists may be on another machine.
     Unread,
     /// Relative to the rule file, in its directory or below, of up to [`MAX_FILE_BYTES`] each.
     BesideRules,

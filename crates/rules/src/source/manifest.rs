@@ -1,4 +1,4 @@
-//! Rule files as authors have them: on their own, or in the ConfigMaps of a Kubernetes manifest.
+//! Rule files as commands such as `weir check` accept them: plain, or in the ConfigMaps of a Kubernetes manifest.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::syntax::yaml::{self, Documents};
 #[derive(Clone, Debug)]
 pub struct SourceFile {
     file: RuleFile,
-    /// The other entries of its ConfigMap.
+    /// The other entries of its ConfigMap, which rules may name as lists of values.
     lists: Option<Arc<[EmbeddedList]>>,
 }
 

@@ -1,5 +1,6 @@
-//! Files that are read again and again, each in its last whole version: one that is written in place is used
-//! once it has not changed for a while, and one whose read blocks keeps what it had.
+//! Reads the files that a service watches (rules, overlays, lists of values) again and again, and keeps the last whole
+//! version of each. A file that is written in place is used once it has not changed for a while.
+//! A file whose read blocks keeps its last whole version.
 
 use std::collections::HashMap;
 use std::fs::Metadata;
@@ -21,10 +22,10 @@ const CHANGING_AFTER: Duration = Duration::from_secs(10);
 /// A file unchanged for this long, by a clock that may be off on file servers, is whole when it can first be read.
 const OLD: Duration = Duration::from_secs(2);
 
-/// How long reads are waited for if none ends. What takes longer has its result in a later read.
+/// How long to wait for reads if none ends, as on a file server that hangs. A later call takes their results.
 const READ_WAIT: Duration = Duration::from_millis(100);
 
-/// The last whole version of files, as a `T` each.
+/// The last whole version of each file, made into a `T`.
 #[derive(Debug)]
 pub struct SettledFiles<T> {
     settle_time: Duration,
@@ -37,7 +38,7 @@ struct SettledFile<T> {
     whole: Option<(Version, T)>,
     /// A version that differs from the whole one: it may be half written.
     newer: Option<Newer>,
-    /// Since when a newer read is waited for.
+    /// Since when a newer read is pending.
     reading: Option<Instant>,
 }
 

@@ -1,5 +1,5 @@
-//! The xDS form of a rule file: builds the same tree from a message as the YAML reader builds from a
-//! text, with fields for positions.
+//! Builds the tree of a `RateLimitConfig`, the xDS form of a rule file: the same tree as the YAML of the file has, with
+//! fields instead of lines for positions.
 //!
 //! A message is never decoded as a whole: a descriptor of two bytes would take 400 in memory, and a small message can
 //! have a million of them. Each level is decoded when the tree reaches it; the levels below stay encoded until then.
@@ -29,7 +29,7 @@ const TEXT_BYTES_PER_BYTE: usize = 3;
 /// A `RateLimitConfig` message. It is kept encoded, which takes far less memory than its tree.
 #[derive(Clone, Debug)]
 pub struct Resource {
-    /// The name in problems.
+    /// The name in errors and warnings.
     pub name: String,
     message: Bytes,
 }

@@ -1,4 +1,4 @@
-//! The forms in which rules arrive: files and xDS resources, and their problems with the lines that they are in.
+//! The trait of rule files and xDS resources, by which both are read alike. Also shows problems with their lines.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::tree::Node;
 
 /// A file or a resource with the rules of one domain.
 pub trait Document: Sized {
-    /// The name in problems.
+    /// The name in errors and warnings.
     fn name(&self) -> &str;
 
     /// The length of its text, or of a YAML text with the same content. It bounds the memory for its rules.
@@ -22,7 +22,7 @@ pub trait Document: Sized {
     /// The document cannot be read.
     fn tree(&self, warn: &mut dyn FnMut(Problem)) -> Result<Option<Node<'_>>, Problem>;
 
-    /// Builds the trees of all documents that are read: one, but of rules that weir has written.
+    /// Builds the trees of all YAML documents that are read: only the first, except in a file that weir wrote.
     ///
     /// # Errors
     /// A document cannot be read.
@@ -30,12 +30,12 @@ pub trait Document: Sized {
         self.tree(warn).map(|tree| vec![tree])
     }
 
-    /// Returns whether siblings of one key and value are merged, which are errors otherwise.
+    /// Returns whether descriptors of one level with the same key and value are merged; otherwise they are errors.
     fn merges_siblings(&self) -> bool {
         false
     }
 
-    /// The lists beside it, if it is in a manifest; none if they are files.
+    /// The lists of values beside it, if it is in a Kubernetes manifest; none if they are files.
     fn lists(&self) -> Option<Arc<[EmbeddedList]>> {
         None
     }

@@ -1,4 +1,4 @@
-//! Positions in rule files and messages, and where a rule was read.
+//! Positions in rule files and xDS messages, to show where an error is or where a rule comes from.
 
 use std::fmt;
 use std::num::NonZeroU32;

@@ -31,7 +31,7 @@ pub struct Problem {
     pub file: String,
     /// The line and the column; none for a problem of the whole file.
     pub position: Option<Position>,
-    /// The cause, in the reference's words where it reports the same.
+    /// The cause, in the words of envoyproxy/ratelimit where it reports the same.
     pub message: String,
     /// The offending text; empty if there is none to show.
     pub text: String,

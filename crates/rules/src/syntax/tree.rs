@@ -1,4 +1,4 @@
-//! The tree of a rule file or of a message. Each node has its position.
+//! The tree into which a YAML file or an xDS message is parsed. Each node has its position, for errors.
 //!
 //! A node takes 40 bytes and may be a single byte of a file, so the number of nodes bounds the memory for reading it.
 

@@ -1,4 +1,4 @@
-//! Reads the values of a file of ours that has no rules, such as one with tests, and reports every problem with its position.
+//! Reads the keys and values of the tests of `weir test`, and reports every problem with its position.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -10,7 +10,7 @@ use weir_common::duration::read_duration;
 use weir_common::suggest::nearest;
 use weir_limit::{Micros, SECOND};
 
-/// A kind of map in a test file: what it is, and its keys.
+/// A kind of map in a test file, such as a request, and its keys.
 #[derive(Debug)]
 pub struct Section {
     /// What it is, in messages, such as `a request`.

@@ -1,4 +1,4 @@
-//! Builds the tree of a YAML text, of which mostly the first document is read, and suggests fixes for syntax errors.
+//! Parses YAML (rule files, settings, tests) into a tree of nodes with positions, and suggests fixes for syntax errors.
 
 mod tags;
 #[cfg(test)]
@@ -17,7 +17,7 @@ use super::tree::Node;
 const MAX_DEPTH: usize = 512;
 
 /// The maximum number of nodes that all aliases of a file expand to. A few lines of aliases to
-/// aliases could expand to billions. The reference's parser has the same limit.
+/// aliases could expand to billions. The parser of envoyproxy/ratelimit has the same limit.
 const MAX_ALIASED_NODES: u32 = 400_000;
 
 const MAX_NODES: u32 = 1 << 24;

@@ -1,4 +1,4 @@
-//! Texts, maps and JSON values in one line of YAML.
+//! Writes texts, maps and JSON values in one line of YAML, for the rules that `to_yaml` writes.
 
 use std::fmt::{self, Display, Write};
 

@@ -1,4 +1,4 @@
-//! The sizes of files that were closed, in the file `closed`.
+//! Reads and writes the file `closed` of the disk store: the sizes of its other files after a clean shutdown.
 //!
 //! A line with name and bytes for each file, and one with the checksum (CRC-32) of the lines before. It is there only
 //! while no process uses the directory, and only if the last one has saved everything: then a log that ends early was
@@ -30,7 +30,7 @@ pub fn write(directory: &Path, sizes: &[(FileId, u64)]) -> io::Result<()> {
     regular::replace(directory, NAME, encode(sizes).as_bytes())
 }
 
-/// Removes the file, if it exists: the sizes are to change.
+/// Removes the file, if it exists, before any of the sizes changes.
 pub fn remove(directory: &Path) -> io::Result<()> {
     regular::remove_if_any(&directory.join(NAME))
 }

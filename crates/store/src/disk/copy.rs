@@ -1,4 +1,4 @@
-//! Copies slots from memory to files, without locking a shard for long.
+//! Copies keys and their states from the memory store to a log or snapshot, without locking a shard of keys for long.
 
 use std::io;
 use std::slice;
@@ -15,7 +15,7 @@ use weir_common::clock::Clock;
 use weir_limit::{LogCopy, NextPart, State};
 
 /// A shard is unlocked after that many keys or bytes, and one state more: within 0.1 ms, except for a state of many
-/// thousand holds, all of which every charge of its key reads too. Longer logs are copied in parts.
+/// thousand holds, all of which every charge of its key reads too. Longer logs of hits are copied in parts.
 const SLICE_KEYS: usize = 256;
 const SLICE_BYTES: usize = 64 << 10;
 
@@ -26,7 +26,7 @@ const MAX_TRIES: usize = 4;
 /// thread that sleeps until it is unlocked wakes up late on a busy machine.
 const PART_PAUSE: Duration = Duration::from_micros(50);
 
-/// Copies slots in slices, each under the lock of its shard, and writes them after that. Rests between slices.
+/// Copies slots (a slot has a key's state) in slices, each under the lock of its shard, then writes them, then rests.
 #[derive(Debug)]
 pub struct Copier<C> {
     pub memory: Arc<MemoryStore<C>>,

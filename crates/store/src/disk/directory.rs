@@ -1,4 +1,4 @@
-//! The directory: its lock, its files, and their names.
+//! The directory of the disk store: locks it, makes and removes its files, notices files that others replaced.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, TryLockError};
@@ -12,10 +12,10 @@ use super::frame::Seal;
 use super::meta::{Meta, MetaFile, VERSION};
 use weir_common::regular;
 
-/// More keys in a shard than it is made for, as a factor: more would hold its lock for too long.
+/// A shard may have at most `2^3` times the keys that it was made for: more would hold its lock for too long.
 const MAX_SHARD_GROWTH_BITS: u8 = 3;
 
-/// The greatest number of a file at the start: from there, more than can ever be needed follow.
+/// The greatest N of a `log.N` or `snap.N` at the start: there are more numbers above it than can be needed.
 const MAX_NUMBER: u64 = u64::MAX / 2;
 
 /// Why a directory is not used. The messages follow the name of the setting.
@@ -24,7 +24,7 @@ pub enum OpenError {
     /// The system does not allow it.
     #[error("store.disk.path is {0:?}: {1}")]
     Io(PathBuf, io::Error),
-    /// Another process has it.
+    /// Another process has locked it.
     #[error(
         "store.disk.path is {0:?}, which another process uses: give each process its own directory"
     )]

@@ -1,18 +1,18 @@
-//! The names of files with records, and how a file is recognized that another program has removed or replaced.
+//! Names of the disk store's logs and snapshots, and a check that no other program has removed or replaced them.
 
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// The kinds of files with records, in the order in which files of one number are read.
+/// The kinds of files that contain records of keys, in the order in which files of one number are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DiskFileKind {
     Snapshot,
     Log,
 }
 
-/// A file with records. The order is that in which files are read.
+/// Identifies a snapshot or a log, `snap.N` or `log.N`. The order is that in which files are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileId {
     pub number: u64,

@@ -1,4 +1,4 @@
-//! The frames of which logs and snapshots consist, each with its checksums.
+//! Frames: the blocks with checksums that the disk store's logs and snapshots consist of.
 //!
 //! | Bytes | |
 //! | --- | --- |
@@ -12,9 +12,9 @@
 //! | 4 | checksum of all above |
 //! | up to 256 KiB in all | payload |
 //!
-//! Numbers are little-endian. The checksums (CRC-32) start from the [`Seal`] of the file, so that a frame of another
-//! file is no frame here. The header has a checksum of its own: a reader that looks for the next frame among damaged
-//! bytes reads no payload for what only looks like a header.
+//! Numbers are little-endian. The checksums (CRC-32) start from the [`Seal`], a hash of the file's name and directory:
+//! a frame of another file is no frame here. The header has a checksum of its own: a reader that looks for the next
+//! frame among damaged bytes reads no payload for what only looks like a header.
 
 #[cfg(test)]
 mod tests;
@@ -34,7 +34,7 @@ const MAGIC: [u8; 4] = [0xb1, b'w', 0xd5, b'f'];
 /// What a frame contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
-    /// Whole records.
+    /// Whole records of keys and reservations.
     Records,
     /// The start of a record that is too long for one frame.
     FirstPart,

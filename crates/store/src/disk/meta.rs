@@ -1,4 +1,4 @@
-//! What all files of a directory have in common, in the file `meta`.
+//! Reads and writes the file `meta` of the disk store: what all files of its directory have in common.
 //!
 //! | Bytes | |
 //! | --- | --- |
@@ -6,7 +6,7 @@
 //! | 4 | version of the format |
 //! | 4 | length of what follows without the checksum |
 //! | 8 | identity of the directory |
-//! | 16 | secret of the fingerprints |
+//! | 16 | secret of the fingerprints, the keyed hashes by which records name keys |
 //! | 1 | the binary logarithm of the number of shards |
 //! | 4 | checksum (CRC-32) of all above |
 //! | 4 | `logs` once there was a log |

@@ -1,4 +1,4 @@
-//! Readiness, maintenance and metrics.
+//! Readiness, maintenance, status and metrics of the disk store, which counts in memory and saves to disk.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,10 +1,10 @@
-//! Records: what a file says of one key, or of one reservation.
+//! Encodes records: what the disk store's logs and snapshots have of one key, or of one reservation.
 //!
 //! A key:
 //!
 //! | Bytes | |
 //! | --- | --- |
-//! | 1 | what the key has (removed, a packed or a boxed state), and how full that is |
+//! | 1 | what the key has (removed, a packed state of 12 bytes, or a boxed longer one), and how full that is |
 //! | 2 | shard |
 //! | 11 | fingerprint |
 //! | 5 | when it expires, in seconds since the Unix epoch; all ones for never |
@@ -13,7 +13,7 @@
 //! Numbers are little-endian. A removed key has only the first three: it went before its written expiry, as after a
 //! refund. Otherwise its old hits would return at the next start.
 //!
-//! A reservation:
+//! A reservation, hits charged under an id before it is known how many are used:
 //!
 //! | Bytes | |
 //! | --- | --- |

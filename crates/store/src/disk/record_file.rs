@@ -1,4 +1,4 @@
-//! A log or a snapshot that is being written.
+//! A log or a snapshot of the disk store while it is written.
 
 use std::fs::File;
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! Loads the files of a directory into memory.
+//! Loads the files of the disk store into memory, once, at the start.
 //!
 //! The newest whole snapshot, then the logs since it was begun, in order; the last record of a key or a reservation
 //! wins. Without a whole snapshot, all that can be read, in order. Nothing is written meanwhile.
@@ -15,6 +15,7 @@ use super::record::{self, Record};
 use crate::memory::MemoryStore;
 use weir_common::clock::Clock;
 
+/// What was loaded, and what was damaged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     pub last_number: u64,

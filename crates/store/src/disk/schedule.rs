@@ -1,4 +1,4 @@
-//! When the thread that writes works, rests, tries again after an error, and ends.
+//! When the disk store's writing thread saves changes, rests, retries after an error, and ends.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ const MAX_BACKOFF: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug)]
 pub struct Schedule {
     pub sync: Duration,
-    /// The time after which a directory that is mostly obsolete is compacted, however little was written.
+    /// How often a directory that is mostly obsolete is compacted (replaced by a snapshot), however little was written.
     pub compact: Duration,
     /// The obsolete bytes without which a directory is not compacted.
     pub min_obsolete_bytes: u64,

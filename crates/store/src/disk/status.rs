@@ -1,4 +1,4 @@
-//! What the writing thread reports to the others.
+//! What the disk store's writing thread reports to the threads that answer requests and to metrics.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ pub struct DiskStatus {
     load_error: watch::Sender<Option<String>>,
     /// Whether the thread has ended as it was asked to.
     pub has_saved_all: AtomicBool,
-    /// All changes until then are on disk; none while loading.
+    /// The instant until which all changes are on disk; none while loading.
     synced: Mutex<Option<Instant>>,
     pub snapshot_bytes: AtomicU64,
     pub log_bytes: AtomicU64,

@@ -1,9 +1,9 @@
-//! The thread that writes: what changed, every interval, and now and then a snapshot.
+//! The disk store's thread: loads all files, then writes what changed, every interval, and now and then a snapshot.
 //!
-//! **When a slot stops counting as changed.** When its record is copied, under the lock of its shard: a charge after
-//! that lists it again, and a charge before that is in the record. To wait for the sync would hide the changes between.
-//! In return, what was copied must not be forgotten if writing fails: then the log is abandoned, and a new log starts
-//! with a snapshot of everything in memory.
+//! **When a slot (a key's state in memory) stops counting as changed.** When its record is copied, under the lock of
+//! its shard: a charge after that lists it again, and a charge before that is in the record. To wait for the sync would
+//! hide the changes between. In return, what was copied must not be forgotten if writing fails: then the log is
+//! abandoned, and a new log starts with a snapshot of everything in memory.
 //!
 //! **After an error nothing is retried on the same file.** A sync that failed may have dropped what it was to write,
 //! and the next one succeeds nevertheless. So the log stays as it is until a snapshot that does not depend on it is

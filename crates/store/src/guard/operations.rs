@@ -1,4 +1,4 @@
-//! Readiness under a policy, and metrics.
+//! Readiness, status and metrics of a store behind a guard, which answers by policy when that store fails.
 
 use super::Guard;
 use crate::error::StoreError;

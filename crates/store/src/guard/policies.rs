@@ -1,4 +1,4 @@
-//! The answers of the policies, in place of failures.
+//! The answers of the guard when the store fails, by the policy: `allow`, `deny`, or `local` counts.
 
 use std::iter::zip;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use weir_limit::{Decision, Micros, Op, Plan, SECOND, Source};
 const RETRY_AFTER: Micros = SECOND;
 
 impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
+    /// Replaces the errors among the answers by decisions of the policy, and counts and logs them.
     #[cold]
     pub(super) fn degrade(&self, batch: &Batch<'_>, answers: &mut [Answer]) {
         let policy = batch.on_failure.unwrap_or(self.options.on_failure);

@@ -1,4 +1,4 @@
-//! Denials that are known to hold: a table of fixed size.
+//! A table of denials that still hold, of fixed size: `local` repeats them without asking Redis.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ struct KnownDenial {
     used_before: u64,
     reset_after: Micros,
     retry_after: Option<Micros>,
-    /// Whether it denies any hits, and looks.
+    /// Whether it is by a ban, which denies any number of hits, and looks (0 hits, which charge nothing).
     banned: bool,
     /// When the answer came, from which the waits are counted: never shorter than the store would say.
     answered: Micros,

@@ -1,9 +1,9 @@
-//! Finds keys that are hot, by what was admitted of them lately.
+//! Finds hot keys, by what was admitted lately: hits of these are leased (charged in Redis ahead of requests).
 
 use crate::memory::fingerprint::Print;
 use weir_limit::Micros;
 
-/// The requests that must be admitted within the length of a lease.
+/// The requests that must be admitted within the length of a lease for a key to be hot.
 pub(super) const HOT: u64 = 32;
 
 const SLOTS: usize = 64;

@@ -1,4 +1,4 @@
-//! The lease of one key: hits that are charged already, and a copy of the state to answer from.
+//! The lease of one key: hits that the store grants ahead of requests, and a copy of the state to answer from.
 //!
 //! Times are this process's, unless they are said to be the store's.
 
@@ -22,9 +22,9 @@ pub(super) struct Lease {
     pub recent: Recent,
     /// Whether the state was reset while a grant was in flight: it may be of the state before.
     pub is_reset: bool,
-    /// More is asked for only once these have their answers.
+    /// The lease asks for more hits only once these have their answers.
     pub flights: Flights,
-    /// What is left of grants, oldest first: each has hits left. Ended ones wait for a call that is made anyway.
+    /// What is left of grants, oldest first: each has hits left. Ended ones are returned with the next call.
     parts: SmallVec<[GrantPart; 3]>,
     /// The hits left when the newest grant came.
     full: u64,

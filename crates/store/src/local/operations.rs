@@ -1,4 +1,4 @@
-//! Sweeping, draining and metrics.
+//! Maintenance, draining and metrics of leases: hits that are charged in Redis ahead of requests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

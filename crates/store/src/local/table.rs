@@ -1,5 +1,5 @@
-//! What this process knows of keys, in shards: denials that last, and leases, which are hits charged ahead of requests.
-//! [`look_up`] answers from them, [`leases`] asks for more and returns what is left.
+//! What this process remembers of keys, to answer without Redis: denials that still hold, and leases, which are hits
+//! charged ahead of requests. [`look_up`] answers from them, [`leases`] asks for more hits and returns unused ones.
 
 pub(super) mod leases;
 pub(super) mod look_up;

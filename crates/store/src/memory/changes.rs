@@ -1,4 +1,4 @@
-//! What is saved of a memory store, and the list of a shard's keys that changed since they were last saved.
+//! The list of a shard's keys that changed since the disk store last saved them, and the form in which it gets them.
 
 use std::collections::HashMap;
 use std::sync::Arc;

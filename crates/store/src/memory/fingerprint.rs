@@ -23,7 +23,7 @@ const KEYS_PER_SHARD: usize = 1024;
 /// Bounds what an enormous cap costs before the first key.
 const MAX_SHARDS: usize = 1 << 16;
 
-/// What stands for a reset in place of an id, which is UTF-8 and has no such byte.
+/// Stands for a key's reset in place of the id of a reservation. Ids are UTF-8, which has no such byte.
 const RESET: [u8; 1] = [u8::MAX];
 
 /// A key's hash: 32 bits choose the shard, 88 others identify the key within it.

@@ -1,4 +1,4 @@
-//! Sweeping, and warnings about evictions of keys at their limit and of open reservations.
+//! Maintenance, status and metrics of the memory store: sweeps expired keys, warns of evictions that lose counts.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use weir_common::throttle::Throttle;
 const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
 const SWEEPS_PER_ROUND: usize = 100;
 
-/// How many sweeps lie between two looks at evictions.
+/// How many sweeps lie between two checks for evictions.
 const SWEEPS_PER_CHECK: u32 = 10;
 
 const LOG_INTERVAL: Duration = Duration::from_secs(60);

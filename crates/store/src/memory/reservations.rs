@@ -1,4 +1,4 @@
-//! What ids have reserved, in tables beside those of the keys.
+//! The memory store's reservations: hits that clients charge under an id before they know how many they will use.
 //!
 //! A reservation has a fingerprint of its own, over its key and its id, which also chooses its shard: however many a
 //! key has, they are spread over all shards. Shards of reservations are locked before those of keys, both in ascending
@@ -21,7 +21,7 @@ use weir_limit::{Fill, Micros, Reservation, SECOND};
 /// How many slots are sampled for one to evict.
 const SAMPLE: usize = 8;
 
-/// The part of a full table that one key may have.
+/// One key may have at most one part of this number of a full table.
 const SHARE: usize = 16;
 
 pub(super) struct Reservations {

@@ -1,4 +1,4 @@
-//! Saves a memory store: takes its changes, copies its slots, and loads them.
+//! What the disk store calls of a memory store: to list changed keys, to copy their slots (states), and to load them.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ pub(crate) fn shard_bits(max_keys: usize) -> u8 {
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// Makes a store that lists its changes, with `2^shard_bits` shards and the secret that prints of slots to be
-    /// loaded were made with.
+    /// Makes a store that lists its changes, with `2^shard_bits` shards. Fingerprints of slots to be loaded were made
+    /// with `secret`.
     pub(crate) fn listing_changes(
         clock: C,
         max_keys: usize,

@@ -1,4 +1,4 @@
-//! A part of the keys behind one lock, bounded in number.
+//! A shard of the memory store: a part of the keys behind one lock. When it is full, a new key evicts another one.
 
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use weir_limit::{ChargeOutcome, Decision, Fill, Op, Packed, State};
 const SAMPLE: usize = 8;
 const SECOND_SAMPLE: usize = 24;
 
+/// The state of a key in a slot: packed into 12 bytes, or boxed.
 pub(super) trait SlotValue: Default {
     fn charge(&mut self, charge: &Charge<'_>, now: Now) -> ChargeOutcome;
 

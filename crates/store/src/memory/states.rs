@@ -1,4 +1,4 @@
-//! Reads and resets single keys, each under the lock of its shard.
+//! Reads and resets the state of a single key in the memory store, for operators.
 
 use std::time::Duration;
 

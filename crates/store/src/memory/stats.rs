@@ -1,4 +1,4 @@
-//! The size of a memory store, and what it has counted, also as metrics.
+//! The size of the memory store, and its counts of evicted and expired keys, also as metrics.
 
 use weir_common::metric_families;
 use weir_common::metrics::{MetricSink, SampleValue};

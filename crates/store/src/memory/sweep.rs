@@ -1,4 +1,4 @@
-//! Removes what has expired from shards, each behind a lock of its own.
+//! Removes expired keys and reservations from the shards of the memory store, of which each has its own lock.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,4 +1,4 @@
-//! A hash table of slots that expire.
+//! The hash table of a shard of the memory store. A slot has the state of one key or a reservation, and expires.
 
 use std::mem;
 
@@ -40,7 +40,7 @@ impl Now {
 #[derive(Debug)]
 pub(super) struct Slot<V> {
     pub(super) print: Print,
-    /// How full the state is, with [`LISTED`] or not.
+    /// How full the state is, and the bit [`LISTED`]: whether it is listed to be saved on disk.
     mark: u8,
     /// The expiry in seconds since the store's `start`, rounded up: 4 bytes reach 136 years.
     pub(super) expires: u32,

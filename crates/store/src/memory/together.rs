@@ -1,4 +1,4 @@
-//! Charges all keys of a batch or none.
+//! Charges all keys of a request or none in the memory store, for domains with `charge: together`, and reservations.
 //!
 //! Locks all shards of the batch in ascending order, those of reservations first, so that two batches never deadlock.
 //! Charges copies of the states in order; equal keys share a copy. The copies replace the states unless the batch is

@@ -1,4 +1,4 @@
-//! Formats events as text. Values may come from clients and files: control characters are escaped, so that no value can
+//! Formats log events as text. Values may come from clients and files: control characters are escaped, so that none can
 //! forge a line or control a terminal.
 
 use std::fmt::{self, Debug, Write};

@@ -1,4 +1,5 @@
-//! Events as lines of JSON, also with the names of the reference for pipelines that parse its log.
+//! Formats log events as lines of JSON, also with the names of envoyproxy/ratelimit (the reference), for pipelines that
+//! parse its log.
 
 use std::fmt::{self, Debug, Write};
 use std::time::SystemTime;

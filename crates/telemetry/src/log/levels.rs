@@ -1,4 +1,4 @@
-//! Log levels: one for weir, and one for each library that is named.
+//! Log levels, such as `info,h2=debug`: one for weir, and one for each library that is named.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use tracing::subscriber::Interest;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Context, Filter};
 
-/// The level without one for weir, as in `h2=debug`.
+/// The level of weir if none is given, as in `h2=debug`.
 const DEFAULT_LEVEL: LevelFilter = LevelFilter::INFO;
 
 /// What is logged of libraries that are not named. They log warnings about clients without throttling them.

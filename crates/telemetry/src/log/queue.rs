@@ -1,4 +1,4 @@
-//! A bounded queue between the threads that log and the thread that writes.
+//! A bounded queue of log lines, between the threads that log and the thread that writes.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Write};

@@ -1,4 +1,4 @@
-//! The mapping that applies without a file. Its results are those of the reference's own.
+//! The mapping of statistics to Prometheus names without a mapping file: that of envoyproxy/ratelimit (the reference).
 
 use regex::Regex;
 

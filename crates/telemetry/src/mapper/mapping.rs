@@ -1,4 +1,4 @@
-//! Mappings of dotted names to series.
+//! Applies mappings: makes a Prometheus series (a name and labels) of a statistic's dotted name.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The build, the start, and what the system reports of the process, by the names of Prometheus' client libraries.
+//! Metrics of the process: build and start; CPU, memory and file descriptors, named as by Prometheus' client libraries.
 
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};

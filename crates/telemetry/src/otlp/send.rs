@@ -1,4 +1,4 @@
-//! Sends batches of spans, over HTTP or gRPC, and counts them.
+//! Sends batches of spans by OTLP, over HTTP or gRPC, and counts them.
 
 use std::env;
 use std::fmt::Display;

@@ -1,4 +1,4 @@
-//! Other buckets, and quantiles, of a histogram.
+//! Changes the unit and the buckets of a histogram, and estimates quantiles: the `page` may need others than weir has.
 
 use weir_common::metrics::{self, HistogramSnapshot};
 

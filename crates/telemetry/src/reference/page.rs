@@ -1,4 +1,5 @@
-//! The reference's statistics as Prometheus reads them. Each is mapped to a series once, when it first appears.
+//! Writes the statistics of envoyproxy/ratelimit (the reference) into the page that Prometheus scrapes. Each is mapped
+//! to a series once, when it first appears.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Replaces the characters that the reference replaces in names.
+//! Replaces the characters in names of statistics that envoyproxy/ratelimit (the reference) replaces.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use regex::{Captures, Regex};
 static ADDRESS: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"[0-9]{1,3}(\.[0-9]{1,3}){3}").ok());
 
-/// Replaces `:` and `|`, which separate the parts of a line, and the dots of IPv4 addresses, which
+/// Replaces `:` and `|`, which separate the parts of a StatsD line, and the dots of IPv4 addresses, which
 /// would be levels, by underscores. Control characters too: a line feed would end the line.
 pub fn sanitize(name: &mut String) {
     let is_replaced = |c: char| matches!(c, ':' | '|') || c.is_ascii_control();

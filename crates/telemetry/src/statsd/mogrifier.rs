@@ -1,4 +1,5 @@
-//! Names and tags in DogStatsD.
+//! Names and tags in DogStatsD. A mogrifier is a pattern that gives a name and tags to statistics that match, as in
+//! envoyproxy/ratelimit.
 
 use regex::Regex;
 
@@ -8,7 +9,7 @@ use crate::mapper::cause;
 #[derive(Clone, Debug)]
 pub enum Dialect {
     StatsD,
-    /// Tags are separate from names, and the first of these that matches a name replaces it.
+    /// Tags are separate from names, and the first mogrifier that matches a name replaces it.
     DogStatsD(Vec<Mogrifier>),
 }
 

@@ -1,4 +1,4 @@
-//! What one report contains: gauges, and what counters and timers gained since the last one.
+//! Composes a report to StatsD: gauges, and what counters and timers gained since the last one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::{Display, Write};
@@ -11,7 +11,7 @@ use weir_common::metrics::{HistogramSnapshot, OwnedValue, SampleValue};
 
 const MILLISECONDS_PER_SECOND: f64 = 1_000.0;
 
-/// What starts tags in a name: of Librato, InfluxDB, Graphite and SignalFx.
+/// The characters that start tags in a name, at Librato, InfluxDB, Graphite and SignalFx.
 const TAG_CHARACTERS: [char; 5] = ['#', ',', ';', '[', ']'];
 
 /// The values since the start, by name.

@@ -1,4 +1,4 @@
-//! Sends lines over TCP or UDP.
+//! Sends the lines of a report to StatsD over TCP or UDP.
 
 use std::io;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Whether to make a change that has warnings.
+//! What `weir block`, `allow` and `limit` do when the server warns about a change: go on, stop, or ask the user.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 

@@ -1,4 +1,4 @@
-//! What a change of a control did, for people.
+//! Prints what a command such as `weir block` changed. A control is a block, an allow or a limit of an operator.
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ use weir_api::messages::{ChangedControl, ShownControl, WrittenControl};
 
 const MAX_RULES: usize = 10;
 
-/// Prints a control that was put, or would be. Warnings go to `err`, those about the control first.
+/// Prints a control that the server has stored, or would store. Warnings go to `err`, those about the control first.
 pub(crate) fn print(
     written: &WrittenControl,
     is_dry_run: bool,

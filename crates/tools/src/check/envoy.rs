@@ -1,4 +1,4 @@
-//! `weir check --envoy`: compares what Envoy sends with the rules.
+//! `weir check --envoy`: reads Envoy configurations, and compares the descriptors that Envoy would send with the rules.
 
 mod actions;
 mod charges;
@@ -22,12 +22,12 @@ use self::input::EnvoyFile;
 use weir_rules::source::RuleFile;
 use weir_rules::{Loaded, SourceFile};
 
-/// The most work of a comparison, in rules that an entry is compared with: some seconds. Filters, routes,
+/// The most work of a comparison: how often an entry is compared with a rule. It takes some seconds. Filters, routes,
 /// `rate_limits` and rules multiply.
 pub(super) const MAX_EFFORT: usize = 1 << 28;
 
-/// Compares the configurations with the rules, and adds the findings to their problems. The files are
-/// added too, so that findings can show their lines.
+/// Compares the configurations at `paths` with the rules of `loaded`, and adds what it finds to the problems there. The
+/// files are added too, so that problems can show their lines. `effort` bounds the work.
 pub(super) fn check(
     effort: usize,
     loaded: &mut Loaded<SourceFile>,

@@ -1,11 +1,12 @@
-//! `weir explain --envoy-actions`: the items of Envoy's `rate_limits` that reserve hits of a rule and settle them.
+//! `weir explain --envoy-actions`: generates Envoy's `rate_limits` for a rule with `reserve`. One item reserves hits at
+//! the start of a request, the other settles them (charges the real number) at its end.
 
 use weir_common::suggest::nearest;
 use weir_rules::{Reserve, Rule, RuleSet};
 
 const ID_HEADER: &str = "x-reservation-id";
 
-/// Returns the items of a rule, as YAML. Rules of several domains may have its path.
+/// Returns the items of the rule with a name, or with its path (the name without the domain), as YAML.
 pub(super) fn items_of(rules: &RuleSet, path: &str) -> Result<String, String> {
     let reserving = || rules.rules().filter_map(|rule| Some((rule, rule.reserve.as_deref()?)));
     let named = reserving().filter(|(rule, _)| [rule.path(), &rule.name].contains(&path));

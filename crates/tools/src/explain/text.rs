@@ -1,4 +1,4 @@
-//! `weir explain --output text`, from the JSON that it or a server has made.
+//! Prints the result of `weir explain` as text, and in `weir why` the part that explains the key.
 
 use std::io::{self, Write};
 
@@ -12,7 +12,7 @@ use weir_limiter::explain::{
 };
 use weir_rules::{MatchKind, ReserveStep, RuleDescription};
 
-/// The most descriptors of a level that are listed as not tried.
+/// The most descriptors of one level of the rule tree that are listed as not tried.
 const MAX_LATER: usize = 5;
 
 pub(crate) fn print(explained: &Explained<LiveDescriptor>, out: &mut dyn Write) -> io::Result<()> {

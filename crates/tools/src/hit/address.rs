@@ -1,4 +1,4 @@
-//! The address of a gRPC server.
+//! Parses the address of the gRPC server to which `weir hit` sends requests.
 
 use std::str::FromStr;
 
@@ -16,7 +16,7 @@ pub struct ServerAddress {
 impl FromStr for ServerAddress {
     type Err = String;
 
-    /// Schemes of Go's clients that select a resolver are ignored.
+    /// Ignores `dns://` and `passthrough://`, by which gRPC clients in Go select a resolver.
     fn from_str(text: &str) -> Result<ServerAddress, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);

@@ -1,8 +1,9 @@
-//! The flags of the reference's client, with one dash or two, which clap would take for several short
-//! ones: `-dial_string localhost:8081 -domain shop -descriptors user=ann`.
+//! Makes `weir hit` accept the flags of envoyproxy/ratelimit's client: `-dial_string localhost:8081 -domain shop
+//! -descriptors user=ann`. Runs before clap parses the arguments, because clap reads `-domain` as several short flags.
 
 use std::ffi::OsString;
 
+/// What a flag of envoyproxy/ratelimit's client is rewritten to.
 #[derive(Clone, Copy)]
 enum Becomes {
     ServerAddress,
@@ -21,11 +22,11 @@ const FLAGS: [(&str, Becomes); 8] = [
     ("grpc-server-ca-file", Becomes::Option("--ca")),
     ("grpc-cert-file", Becomes::Option("--cert")),
     ("grpc-key-file", Becomes::Option("--key")),
-    // The protocol of the client's own traces.
+    // The protocol of that client's own traces (OTLP).
     ("oltp-protocol", Becomes::Nothing),
 ];
 
-/// Returns arguments in which flags of the reference's client are those of `weir hit`.
+/// Returns the arguments with flags of envoyproxy/ratelimit's client rewritten to those of `weir hit`.
 pub fn rewrite(args: Vec<OsString>) -> Vec<OsString> {
     if args.get(1).is_none_or(|command| command != "hit") {
         return args;

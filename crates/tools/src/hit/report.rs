@@ -1,4 +1,4 @@
-//! Prints responses, and how many requests had each result.
+//! Prints the responses that `weir hit` receives, and how many requests were OK, over the limit or failed.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -16,7 +16,7 @@ use weir_api::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimit
 use weir_common::duration::rounded;
 use weir_common::escape::escape;
 
-/// The exit code for requests over their limit.
+/// The exit code if a request is over its limit.
 const OVER_LIMIT: u8 = 3;
 
 const GREEN: &str = "\u{1b}[32m";

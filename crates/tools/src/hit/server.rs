@@ -1,4 +1,4 @@
-//! The server that requests are sent to.
+//! Connects `weir hit` to the gRPC server, and explains why a connection fails.
 
 use std::error::Error;
 use std::{io, iter};

@@ -1,10 +1,11 @@
-//! Compares responses with what a step expects.
+//! `weir test`: compares the responses to the requests of one step of a test with those that the step expects.
 
 use super::file::{Expect, ExpectedStatus};
 use super::read::RESULTS;
 use super::report::{Difference, duration_text};
 use weir_limit::{Micros, ReservationResult, SECOND};
 
+/// The responses to the requests of one step.
 #[derive(Debug, Default)]
 pub(super) struct Responses {
     pub ok: u32,
@@ -12,13 +13,13 @@ pub(super) struct Responses {
     /// The number, from 1, of the first response whose code is not the expected one.
     pub first_unexpected: Option<u32>,
     pub last: Response,
-    /// Why there is no response: the request is invalid.
+    /// Why the request is invalid, and has no response.
     pub error: Option<String>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Response {
-    /// The index of the status that headers show; the first one if no limit applies.
+    /// The index of the status that the response headers describe; the first one if no limit applies.
     pub shown: usize,
     pub statuses: Vec<Status>,
     pub headers: Vec<(String, String)>,

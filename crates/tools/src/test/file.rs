@@ -1,4 +1,4 @@
-//! A test file that was read: what to load, what to send, and what to expect.
+//! The types of a parsed file of `weir test`: the rules to load, the requests to send, and the responses to expect.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ pub(super) struct TestFile {
     pub tests: Vec<Test>,
 }
 
-/// The settings `response` of the service.
+/// The section `response` of a test file: the service's settings of the same name.
 #[derive(Debug)]
 pub(super) struct ResponseOptions {
     pub headers: bool,

@@ -1,4 +1,4 @@
-//! Reads a test file into tests, and reports every problem.
+//! Reads a test file of `weir test` (YAML), and reports every problem in it.
 
 mod expect;
 mod step;

@@ -1,4 +1,4 @@
-//! The results of tests, independent of how they are printed.
+//! The results of `weir test`, which `text.rs` and `junit.rs` print.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -21,7 +21,7 @@ pub(super) struct FileReport {
     pub problems: Vec<Problem>,
     pub rendered: String,
     pub tests: Vec<TestReport>,
-    /// The names of the rules with their places, and whether a test reaches them.
+    /// The names of the rules with their places in files, and whether a request of a test matches them.
     pub rules: BTreeMap<String, bool>,
 }
 

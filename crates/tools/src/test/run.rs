@@ -1,4 +1,4 @@
-//! Runs the tests of a file: each in a time and with a store of its own.
+//! Runs the tests of one file of `weir test`: each with its own simulated clock and memory store.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use weir_rules::{Document, Loaded, Problem, Problems, RuleOptions, RuleSet, Seve
 use weir_store::recording::RecordingStore;
 use weir_store::{Answer, Entry, StoreError};
 
-/// The steps of a test whose failures are listed.
+/// The most failed steps of a test that are listed.
 const MAX_FAILURES: usize = 20;
 
-/// The fewest keys that a store has room for. With four times as many as there are keys, no shard is full.
+/// The fewest keys that the memory store has room for. It has room for four times the keys of a test: no shard is full.
 const MIN_KEYS: usize = 1 << 14;
 
 const MILLISECOND: Micros = SECOND / 1_000;
 
-/// Runs the tests of a file, with a filter those whose names contain it. `selection` and `options` are those for its
-/// rules.
+/// Runs the tests of a file; with `filter`, only those whose names contain it. `selection` and `options` say how to
+/// find and read the rule files.
 pub(super) fn run_file(
     file: RuleFile,
     filter: Option<&str>,

@@ -1,4 +1,4 @@
-//! `weir test --output text`.
+//! `weir test --output text`: prints the results of tests for people.
 
 use std::io::{self, Write};
 
@@ -6,7 +6,7 @@ use super::report::{Failure, FileReport, Report, TestReport, duration_text};
 use crate::print::counted;
 use weir_common::escape::escape;
 
-/// The rules without a test that are listed.
+/// The most rules that are listed as not reached by a test.
 const MAX_UNREACHED: usize = 20;
 
 struct Colors {

@@ -1,4 +1,4 @@
-//! Denials and changes of the history: which of them are about a key, and how they are shown.
+//! `weir why`: selects the denials and changes in a server's history that concern one descriptor, and prints them.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -13,10 +13,11 @@ use weir_common::entry::{Entry, OwnedEntry};
 use weir_controls::Control;
 use weir_limiter::Denial;
 
+/// The descriptor that the user asks about.
 pub(super) struct Key<'a> {
     pub domain: &'a str,
     pub entries: Vec<Entry<'a>>,
-    /// The entries as the server shows them.
+    /// The entries as the server shows them: it may hide secret values.
     pub shown: &'a [OwnedEntry],
 }
 

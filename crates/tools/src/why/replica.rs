@@ -1,4 +1,4 @@
-//! What one replica answers to `weir why`: the state of the key, its denials and changes; and how that is printed.
+//! `weir why`: what one replica (a weir process) knows about the key that the user asks about, and how it is printed.
 
 use std::io::{self, Write};
 
@@ -11,21 +11,21 @@ use weir_common::duration::rounded;
 use weir_limiter::explain::{Explained, LiveDescriptor};
 use weir_top::{Scope, TopList};
 
-/// What a replica knows about the key.
+/// The answers of one weir process.
 #[derive(Debug, Serialize)]
 pub(super) struct Replica {
     pub server: String,
     #[serde(flatten)]
     pub status: ReplicaStatus,
     pub explained: Explained<LiveDescriptor>,
-    /// The hits denied in the last hour: rows of the key, alone or with other entries.
+    /// The hits denied in the last hour, by key: those that have the entries of this one, alone or with others.
     pub denied: TopList,
     /// The oldest first.
     pub denials: Vec<Value>,
     pub changes: Vec<Value>,
 }
 
-/// What is needed of `/v1/status`.
+/// The members of `/v1/status` that are needed.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct ReplicaStatus {
     #[serde(default)]

@@ -1,4 +1,5 @@
-//! Checks which host a request names, and from which page it comes.
+//! Refuses requests to the operators' API that a foreign web page makes a browser send, by `Host`, `Origin` and
+//! `Sec-Fetch-Site`.
 
 use std::net::IpAddr;
 

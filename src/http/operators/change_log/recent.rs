@@ -1,4 +1,4 @@
-//! The last changes of a kind, as JSON of a bounded size.
+//! The last changes of one kind in the change log: all, a sample, or the newest of each key. Their JSON is bounded.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use weir_rules::truncated;
 
 const MAX_CHANGE_BYTES: usize = 2 << 10;
 
-/// What most denials have at most; a longer one counts as several.
+/// A unit: the bytes of JSON that most denials have at most. A longer change counts as several units.
 pub(super) const UNIT_BYTES: usize = 256;
 
-/// The members that are never cut: they are short.
+/// The JSON members that are never cut: they are short.
 const KEPT: [&str; 3] = ["event", "number", "at"];
 
-/// How old a change of a sample may become.
+/// How old a change of a sample may become, in microseconds.
 const MAX_AGE: u64 = 3_600 * SECOND;
 
 /// The last changes, in the order of their numbers, which are times.
@@ -29,7 +29,7 @@ pub(super) struct Recent {
 #[derive(Debug)]
 struct RecentChange {
     number: u64,
-    /// What it is the newest of; 0 if it is in a list of others.
+    /// A hash of the key whose newest change it is; 0 in a list or a sample.
     key: u64,
     /// The id of the rule that it is about, if it is about one.
     rule: Option<u64>,

@@ -1,4 +1,4 @@
-//! Which rules have series: up to [`SLOTS`], those with the most hits lately.
+//! Chooses the rules that have time series in the history: up to [`SLOTS`], those with the most hits lately.
 
 use super::ring::{Counts, OVER, SLOTS, WOULD_BE_OVER, delta, grown};
 use weir_limiter::rule_id;
@@ -17,7 +17,7 @@ const DECAY: f32 = 1.0 - 1.0 / 3_600.0;
 /// former is lost, so two rules must not take turns.
 const MARGIN: f32 = 1.25;
 
-/// Another set of rules has no such position.
+/// The position of a rule that the new rule set does not have.
 const GONE: u32 = u32::MAX;
 
 /// Rules and their counters, by the position in their set.

@@ -1,4 +1,5 @@
-//! The thread that samples counters, and adds what has happened to the log of changes.
+//! Runs on the thread `weir-history`: samples counters once a second for the history, and adds what has happened to the
+//! change log.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -26,7 +27,7 @@ use weir_store::{Operations, Store};
 /// How long after the end of a second its counters are read: a timer and the clock may differ by a little.
 const MARGIN: Micros = 20_000;
 
-/// The least time between two looks at changed controls: there may be thousands.
+/// The least time between two comparisons of the controls: there may be thousands.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Records until `closed` becomes true. `durations` returns how long decisions took since the start.

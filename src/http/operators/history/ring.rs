@@ -1,11 +1,12 @@
-//! The last steps of one length: what was counted in each, for all and for the rules with a slot.
+//! A ring buffer of the history: what was counted in each step of time (1 s or 10 s), of all requests and of each rule
+//! with a slot (see `busy`).
 
 use std::iter::zip;
 
 use weir_common::metrics::quantile;
 
-/// Counters since the start, or what they have grown by: within the limit, over it, what would be over it
-/// without a shadow mode, and errors. Requests if they are those of all, and else hits of a rule.
+/// Four counters: within the limit, over it, what would be over it without a shadow mode, and errors. They count
+/// requests, or the hits of one rule, since the start or since the last sample.
 pub(super) type Counts = [u64; 4];
 
 pub(super) const WITHIN: usize = 0;
@@ -18,7 +19,7 @@ pub(super) fn delta(before: u64, now: u64) -> u64 {
     if now >= before { now - before } else { now }
 }
 
-/// The rules that have series.
+/// The number of rules that have series.
 pub(super) const SLOTS: usize = 200;
 
 /// The columns of a step: that of all requests, and one for each slot.

@@ -1,4 +1,5 @@
-// The view of all rules, also those without hits: filtered, sorted by a click, a page at a time.
+// The operators' web page, the view `#/rules`: a table of all active rules, also those without hits; with a filter,
+// sorted by a click on a column, and split into pages.
 
 const RULES_A_PAGE = 25;
 
@@ -21,7 +22,7 @@ const RULE_SORTS = {
 
 const allRules = {
   parameters: {}, found: [], sortedAt: 0,
-  /** What was written into the filter, and at which address: it is in none. */
+  /** The text of the filter, and the view's address when it was written. No address contains the text. */
   kept: { hash: '', text: '' },
 
   open({ domain = '', sort = 'rule', turned = '', page = '1' }) {

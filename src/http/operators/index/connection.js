@@ -1,4 +1,5 @@
-// Requests to weir, one a second for its status. The token is a variable of this script and nothing else.
+// The operators' web page: sends the requests to `/v1`, one a second for the status. The operator's token is kept in a
+// variable of this script, and nowhere else.
 
 let token = null;
 
@@ -7,7 +8,7 @@ const ASK_MS = 1000;
 const SILENCE_MS = 5000;
 const MAX_WAIT_MS = 15000;
 
-/** An answer that is no success. */
+/** An error answer of weir; with status 0, weir did not answer. */
 class Rejection extends Error {
   constructor(status, { error, help }) {
     super(error);
@@ -21,7 +22,7 @@ function needsToken(error) {
   return error instanceof Rejection && (error.status === 401 || (error.status === 403 && token !== null));
 }
 
-/** Sends a request. With a `tag`, an answer with the same one is a success without a body. */
+/** Sends a request. If `tag` is the entity tag of an earlier answer, 304 (nothing has changed) is a success. */
 async function request(method, path, body, signal, tag = null) {
   const headers = {};
   if (tag !== null) headers['If-None-Match'] = tag;

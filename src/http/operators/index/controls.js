@@ -1,4 +1,5 @@
-// The list of controls, and their removal.
+// The operators' web page: the table of controls (blocks, allows and limits that operators set at run time) and the
+// dialog that removes one.
 
 const MAX_CONTROLS_SHOWN = 100;
 

@@ -1,4 +1,5 @@
-// Descriptors as text, `key=value,key2=value2`, and the values that weir hides.
+// The operators' web page: descriptors as text, `key=value,key2=value2`; whether a control (a block, an allow or a
+// limit) matches one; and values that weir shows as hashes, which must not get into addresses.
 
 const escaped = text => text.replace(/[\\,]/g, '\\$&');
 
@@ -31,7 +32,7 @@ function isMatched({ domain: wanted, entries: needed, exact, text }, domain, ent
   return needed.every((entry, i) => (exact ? has(entry, entries[i]) : entries.some(other => has(entry, other))));
 }
 
-/** Returns whether the value of a control matches that of an entry. A network matches what lies in it, unless it is a text. */
+/** Returns whether the value of a control matches that of an entry: a network its addresses, unless `isText`. */
 function matchesValue(pattern, value, isText) {
   const network = isText ? null : readNetwork(pattern);
   if (!network) return matchesPattern(pattern, value);

@@ -1,4 +1,5 @@
-// Elements that are kept while a page changes, tasks that leave time to others, and dialogs: the focus returns to where it was.
+// The operators' web page: helpers that make and update elements without losing the focus, split long work into slices,
+// and open dialogs, after which the focus returns to where it was.
 
 /** Makes a button. With a `name` the focus finds it again when its row has been made again. */
 function button(text, className, onClick, name = null) {

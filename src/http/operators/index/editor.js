@@ -1,4 +1,5 @@
-// The form that adds or changes a control. It first asks weir what the control would match.
+// The operators' web page: the dialog that adds or changes a control (a block, an allow or another limit that an
+// operator sets). It first sends a dry run, and shows what the control would match.
 
 const ACTION_HINTS = {
   block: 'Denies these descriptors and charges nothing.',

@@ -1,11 +1,11 @@
-// The lists of changes and denials.
+// The operators' web page: two lists, the newest first: what has changed in weir, and denied requests.
 
 const MAX_EVENTS = 100;
 const BADGES = { loaded: 'good', up: 'good', solved: 'good', rejected: 'bad', down: 'bad', lost: 'bad', problem: 'bad', problems: 'bad' };
 
 /** A list of rows, the newest first. */
 class Feed {
-  /** Each with its time, what it is about, and its number in the log of weir unless this page made it up. */
+  /** Each with its time and its element; and, unless this page made it, with its number in weir's log of changes. */
   rows = [];
   constructor(name) {
     this.list = byId(`${name}-rows`);

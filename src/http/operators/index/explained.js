@@ -1,11 +1,12 @@
-// An explanation in words: what applies to a key, why, and what is used.
+// The operators' web page: shows the answer of `/v1/explain` about one key in words: the rule and the control (a block,
+// an allow or another limit of an operator) that apply, why, and what is used.
 
 const BY_TEXTS = { value: 'by its value', wildcard: 'by a wildcard', key: 'by its key alone' };
 
 // A network or a list has a place, such as "10.0.0.0/8 of blocked.txt:17".
 const byText = matched => (matched.within ? `in ${matched.within}` : BY_TEXTS[matched.by] ?? '');
 
-/** What happens to the next request, as a class and a sentence. */
+/** What happens to the next request, as a CSS class and a sentence. */
 function verdict({ rule, control, state, matched }) {
   const until = control && (control.until === null ? 'until it is removed' : `until ${moment(control.until)}`);
   if (control?.action === 'block') return ['denied-text', `Denied: it is blocked ${until}.`];

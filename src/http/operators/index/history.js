@@ -1,12 +1,13 @@
-// What was before the page was opened: `/v1/history`, continued by the status.
+// The operators' web page: decisions over time, for the plots. `/v1/history` has the time before the page was opened,
+// and each `/v1/status` adds the last second.
 
-/** How often the last hour is read again: the time of decisions and the sums of rules are not in the status. */
+/** How often the last hour is read again: the status has neither latencies nor the sums of rules. */
 const HISTORY_MS = 30000;
 
-/** Rates a second by steps of time. */
+/** Rates per second, by steps of time of `seconds` each. */
 class Steps {
   values = new Map();
-  /** What weir has sampled ends here, in seconds: statuses before it are counted. */
+  /** The end of the last answer of `/v1/history`, in seconds since 1970: it contains the statuses before. */
   knownUntil = -Infinity;
   /** The last second that was added. Statuses are not quite a second apart. */
   addedUntil = -Infinity;

@@ -1,6 +1,7 @@
-// The view of one key, whether it is listed or not: what applies and why, what is used, its controls. Its counts can be reset.
+// The operators' web page, the view `#/key`: one key (a domain and a descriptor): what applies and why, what is used,
+// its controls and denials. An operator can reset its counts.
 
-/** How often it is read: each time asks the store. */
+/** How often the key is read: each time, weir reads the store. */
 const STATE_MS = 5000;
 /** A log of hits of this length takes the store too long to be read again by itself. */
 const MAX_LOG_READ = 10000;
@@ -12,12 +13,13 @@ const UNIT_MS = { second: 1000, minute: 60000, hour: 3600000, day: 86400000, wee
 
 const keyView = {
   plot: new RulePlot(byId('key-plot'), 'All keys of its rule, the last hour'),
+  /** The key; `isCut` if it is long, and weir keeps a part of it only. */
   domain: '', entries: [], isCut: false,
   /** The last explanation; null: none yet, or it cannot be read. */
   explained: null,
-  /** Whether it waits until it is known which values weir hides. */
+  /** Whether the view waits until it is known which values weir shows as hashes. */
   isWaiting: false,
-  /** What is read, so that a late answer for another key is dropped. */
+  /** `turn` counts the keys that were opened, so that a late answer for another key is dropped. */
   turn: 0, readAt: 0, listsAt: 0,
 
   open({ domain = '', descriptor = '', cut = '' }) {

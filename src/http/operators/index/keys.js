@@ -1,17 +1,18 @@
-// The lists of top keys.
+// The operators' web page: the lists of top keys: those with the most hits, the most denials, near a limit, banned, or
+// denied but for a shadow mode.
 
 const FEW_KEYS = 8;
 const LISTS_MS = 2000;
 /** Readings of a small plot. */
 const TREND = 30;
 
-/** Each list: how it orders and shows its rows. What would be denied is not denied: nothing to block. A ban can be ended. */
+/** Each list: how it orders and shows its rows, and whether a row has a button (block, or end the ban). */
 const keyLists = ['banned', 'denied', 'would_be_denied', 'near', 'hits'].map(by => ({ by, hasAction: by !== 'would_be_denied', order: new Order(), isLong: false, counts: new Map() }));
 
-/** What was chosen: the window, and whether only this replica is to be counted. The status has the lists of a minute. */
+/** The chosen window, and whether to count this weir process alone. The status has one minute of all replicas. */
 const chosen = { window: '1m', isHere: false };
 const isOfStatus = () => chosen.window === '1m' && !chosen.isHere;
-/** The parameters of lists as they were chosen. */
+/** The query parameters of `/v1/top` for them. */
 const chosenLists = () => ({ window: chosen.window, ...(chosen.isHere ? { scope: 'here' } : {}) });
 let listsReadAt = 0;
 

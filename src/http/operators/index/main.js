@@ -1,4 +1,4 @@
-// What an answer changes on the page.
+// The operators' web page: starts it, and updates its parts after each answer of `/v1/status`, once a second.
 
 /** Statuses that the tiles are a mean of. */
 const MEAN_OF = 5;
@@ -11,7 +11,7 @@ const MAX_CHANGES = 100;
 /** The last status that weir has sent. */
 let sent = null;
 
-/** Takes an answer; without one, the last status is still that of now. */
+/** Shows an answer of `/v1/status`; null (304) means that the last status still holds. */
 function receiveAnswer(answer) {
   const isRestarted = answer && sent && answer.status.uptime_ms < sent.uptime_ms;
   if (isRestarted) {

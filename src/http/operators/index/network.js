@@ -1,5 +1,6 @@
-// IP networks in the values of controls, read as weir reads them. A network is the number of bits of its
-// addresses, the length of its prefix, and the prefix as a number. IPv4-mapped IPv6 is IPv4.
+// The operators' web page: reads IP networks, such as 10.0.0.0/8, as weir does, to show which addresses a control (a
+// block, an allow or another limit of an operator) matches. A network is the number of bits of its addresses, the
+// length of its prefix, and the prefix as a number. IPv4-mapped IPv6 is IPv4.
 
 /** Reads an IPv4 address as a number; null if a text is none. */
 function readIpv4(text) {

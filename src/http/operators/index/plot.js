@@ -1,4 +1,4 @@
-// The plots of decisions: how many a second, and their time, p50 and p99.
+// The operators' web page: the plots of decisions per second, and of their latency (p50 and p99).
 
 /** The parts of a bar, from the bottom: what is over the limit is there, where it can be compared. */
 const PARTS = [['error', 'failed', 'errors'], ['over', 'denied', 'over limit'], ['would', 'would', 'would be over'], ['ok', 'passed', 'within limit']];
@@ -12,7 +12,7 @@ function roundUp(value) {
 class Plot extends BarPlot {
   now = 0;
 
-  /** `steps` are its `Steps`; `marks` the minutes below it, those that a phone leaves out being `wide`. */
+  /** `steps` has the values (see history.js), `marks` the minutes below the plot; a phone omits those in `wide`. */
   constructor(root, { steps, marks, wide = [], hasLegend = true, ...more }) {
     const ticks = marks.map(minutes => ({ at: 1 - (minutes * 60) / (steps.seconds * steps.count), text: minutes ? `−${minutes} min` : 'now', wide: wide.includes(minutes) }));
     super(root, { ...more, parts: PARTS, count: steps.count, ticks, legend: hasLegend ? ['ok', 'over', 'would', 'error'] : [] });

@@ -1,10 +1,10 @@
-// Problems: an amber or red line for each, at the top of every view.
+// The operators' web page: problems, such as rejected rules or a failing store: a line each, above every view.
 
 let problems = [];
-/** What was announced: each problem once. */
+/** The problems that screen readers were told: each once. */
 let announcedProblems = new Set();
 
-/** The kinds whose text has an error of a store, a disk or a server, or one domain of several: the next one is the same problem. */
+/** Kinds whose text quotes an error, or one domain of several: with another text it is still the same problem. */
 const VARYING_KINDS = ['store', 'controls', 'disk', 'xds', 'domain'];
 const NO_PROBLEM = 'No problem is left.';
 
@@ -16,7 +16,7 @@ function placeText({ file, line, column }) {
   return file ? [fileName(file), line, column].filter(part => part !== null && part !== undefined).join(':') : '';
 }
 
-/** A problem as its first words, the rest of the sentence, and a second one. */
+/** A problem as its first words, the rest of the sentence, and a second sentence. */
 function problemTexts(problem) {
   const { kind, text, count, since } = problem;
   const place = placeText(problem);

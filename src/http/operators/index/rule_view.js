@@ -1,8 +1,8 @@
-// The view of one rule: its limits, its last hour, its keys and denials.
+// The operators' web page, the view `#/rule`: one rule with its limits, its last hour, its controls and its top keys.
 
 /** How often a view reads what the status does not have. */
 const VIEW_MS = 10000;
-/** The lists in words, after a number and as a heading. */
+/** The names of the lists of top keys: after a number, and as a heading. */
 const LIST_TEXTS = { banned: ['banned', 'Bans end'], denied: ['denied', 'Most denied'], would_be_denied: ['would be denied', 'Would be denied'], near: ['near its limit', 'Near their limit'], hits: ['hits', 'Most hits'] };
 
 /** Whether a path has a hash in place of a value that weir hides, as in lists of keys. */

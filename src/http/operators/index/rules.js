@@ -1,10 +1,10 @@
-// The rules: what each has counted, and those with the most hits.
+// The operators' web page: the active rules, the rates of each, and the table of those with the most hits.
 
 /** How often rows change their order. */
 const ORDER_MS = 5000;
 /** Rules in the overview. */
 const BUSY_RULES = 10;
-/** Points of a small plot: a minute. */
+/** Seconds in the small plot of a row: a minute. */
 const SMALL_SECONDS = 60;
 
 /** The active rules, also by domain and path; null: not read yet. */

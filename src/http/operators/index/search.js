@@ -1,4 +1,4 @@
-// The search field of every view, and the view of what it finds.
+// The operators' web page: the search field above every view, and the view `#/search` of what it finds.
 
 /** Rows of each kind that are shown. */
 const MAX_FOUND = 50;
@@ -20,7 +20,7 @@ function readKey(text) {
   return { entries, domains: [...new Set(having)].sort() };
 }
 
-/** Searches so far: a later one ends those that wait. */
+/** How many searches were started: a later one ends those that wait. */
 let searches = 0;
 
 /** Opens the key that a text is, else what it finds. */

@@ -1,7 +1,7 @@
-// The numbers of this moment, and the state of the service.
+// The operators' web page: the headline, the rates of the last seconds, and the section about weir and its store.
 
+/** The last status of `/v1/status`, and when it was received. */
 let status = null;
-/** When it was received. */
 let statusAt = null;
 /** Totals of the last statuses, for rates. */
 let totals = [];
@@ -30,7 +30,7 @@ function chargesOf({ charges, degraded_charges: degraded }) {
   return { charges: charges ?? 0, degraded: Object.values(degraded ?? {}).reduce((sum, count) => sum + count, 0) };
 }
 
-/** What matters most: a text, how it ends, and how bad that is. */
+/** The headline: its start, its end, and the CSS class of the end. */
 function headlineOf({ ok, over, error, failed, charges, degraded }) {
   const all = ok + over + error;
   if (problems.some(({ kind }) => kind === 'no_rules')) return ['Every request fails: ', 'no rules are loaded', 'critical'];

@@ -1,4 +1,4 @@
-// Numbers, times and keys as text.
+// The operators' web page: formats numbers, times, keys and limits as text.
 
 const fraction = new Intl.NumberFormat('en-US', { maximumFractionDigits: 1 });
 

@@ -1,4 +1,4 @@
-// Views and their addresses: `#/key?domain=…`.
+// The operators' web page: opens views. A view is what the page shows at an address, such as `#/key?domain=…`.
 
 /** The views besides the overview, by name: `open(parameters)`, and optionally `refresh(seconds)` after a status, `close()`, and a `title` in place of the heading. */
 const views = {};

@@ -1,4 +1,4 @@
-//! What all paths of `/v1` share: who is answered, from what, and how.
+//! What all paths of `/v1` share: the check of the caller, the data that they read, and their answers.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Controls, and the changes by operators.
+//! `/v1/controls`: the blocks, allows and limits that operators set at run time; and `/v1/audit`: changes by operators.
 
 use std::sync::Arc;
 

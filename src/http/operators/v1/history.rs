@@ -1,4 +1,4 @@
-//! What was counted in the last hour, and what has changed.
+//! `/v1/history`: what was counted in the last hour, what has changed, and denials.
 
 use std::sync::Arc;
 

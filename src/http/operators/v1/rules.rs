@@ -1,4 +1,4 @@
-//! `/v1/rules`: the active rules, as JSON or as a rule file. And the names of rules in queries.
+//! `/v1/rules`: the active rules, as JSON or as a rule file. Also finds the rules that queries name.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use weir_common::threads::run_for_client;
 use weir_rules::{Rule, RuleSet, truncated};
 use weir_top::Redaction;
 
-/// Returns the page of the active rules as JSON, with the paths that lists of keys have in place of those with
-/// hidden values.
+/// Returns the page of the active rules as JSON. A rule with hidden values (`top.redact`) also has the path that the
+/// lists of top keys show for it.
 pub(super) fn page(rules: Rules, redaction: Arc<Redaction>) -> Arc<Page> {
     let redact = move |rule: &Rule| {
         let is_redacted = rule.entries().any(|entry| redaction.hides(entry));

@@ -1,4 +1,4 @@
-//! What one key has counted, and what applies to a descriptor.
+//! `/v1/state` and `/v1/count`: what one key has counted; `/v1/explain`: what applies to a descriptor.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,12 +21,12 @@ use weir_limiter::{Descriptor, Inspection, ReadState, ResetError};
 use weir_rules::{Rule, truncated};
 use weir_store::{States, StoreError};
 
-/// How long the store may take.
+/// The timeout of the store.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 const MAX_SPANS: usize = 16;
 
-/// The longest text of a client in an error.
+/// The longest text of a client that an error quotes, in bytes.
 const MAX_SHOWN_BYTES: usize = 200;
 
 const DESCRIPTOR_HELP: &str = "write its entries: ?descriptor=key=value,key2=value2";

@@ -1,4 +1,4 @@
-//! `/v1/status`: what is counted now and what has changed, for the page, which asks once a second.
+//! `/v1/status`: what is counted now and what has changed. The operators' web page asks once a second.
 //!
 //! A status is made twice a second at most, for all clients. Its entity tag ignores its times: a client with
 //! `If-None-Match` gets 304 until something else has changed.

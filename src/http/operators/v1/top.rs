@@ -1,4 +1,4 @@
-//! The lists of top keys.
+//! `/v1/top`: the lists of top keys, such as those with the most hits or the most denials.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use weir_top::{By, NotShared, Scope, Top, TopRow, Window};
 const DEFAULT_ROWS: usize = 100;
 const MAX_ROWS: usize = 10_000;
 
-/// The rows that a control is shown to match.
+/// The most keys that are listed as those that a control matches.
 const MATCHED_ROWS: usize = 20;
 
 pub(super) async fn list<S: Store + Operations>(

@@ -1,4 +1,4 @@
-//! What each request asks, and how its decision is answered.
+//! The messages of `weir.budget.v1`: what a request to reserve, settle or cancel hits asks for, and its response.
 
 use std::time::Duration;
 
@@ -15,12 +15,14 @@ pub(super) const MAX_ID_BYTES: usize = 1024;
 /// The most entries of all descriptors of a request. Decoded, each takes a multiple of its bytes in the message.
 pub(super) const MAX_ENTRIES: usize = 64;
 
+/// The fields of a request, of whichever kind.
 #[derive(Debug)]
 pub struct BudgetParts<'a> {
     pub(super) domain: &'a str,
     pub(super) descriptors: &'a [pb::Descriptor],
     pub(super) id: &'a str,
     amount: u64,
+    /// Makes the step, such as `Reserve`, of the amount.
     step: fn(u32) -> ReservationStep,
 }
 

@@ -1,4 +1,4 @@
-//! What a settings file sets, and its errors.
+//! Collects what a settings file sets, and the errors in it. The readers of TOML and YAML fill it.
 
 use std::collections::HashMap;
 

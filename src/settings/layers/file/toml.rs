@@ -1,4 +1,4 @@
-//! TOML.
+//! Reads a settings file in TOML.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! YAML, as the parser of the rules reads it.
+//! Reads a settings file in YAML, with the parser of the rule files.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,8 @@
-//! Hits in flight, with ids or without.
+//! The two forms of the state of a concurrency limit: `Held`, holds (the hits of one request in flight, under an id),
+//! and `Counted`, a number of hits.
 //!
-//! Under ids, only its id releases a hold, and each expires after the timeout. Without, there is a count, which is
-//! cleared after the timeout without traffic.
+//! Only its id releases a hold, and each hold expires after the timeout. A number is cleared after the timeout without
+//! traffic.
 
 use std::collections::VecDeque;
 
@@ -19,7 +20,7 @@ pub struct Concurrency {
     pub n: u32,
     /// When hits expire that are not released.
     pub timeout: Micros,
-    /// The key of the descriptor's last entry, whose value names the hold.
+    /// The key of the descriptor's last entry, whose value is the id of the hold; none without ids.
     pub hold_id: Option<Box<str>>,
 }
 
@@ -28,7 +29,7 @@ impl Concurrency {
     pub const HOLD_BYTES: u64 = 24;
 }
 
-/// What differs between hits with ids and without.
+/// What `Held` and `Counted` do differently, with the names of the trait `LimitAlgorithm`.
 pub(super) trait InFlight {
     fn advance(&mut self, limit: &Concurrency, now: Micros);
     fn verdict(&self, limit: &Concurrency, now: Micros, hits: Hits) -> Verdict;

@@ -1,12 +1,13 @@
-//! The state of gcra limits: an arrival time, a remainder, and how far ahead the time was.
+//! The state of a gcra limit for one key: the theoretical arrival time (`tat`), a remainder, and how far `tat` was
+//! ahead of the clock when it was written.
 //!
-//! **How far ahead** the arrival time was when it was written shows whether the clock has stepped back
-//! since: with time going on it comes closer. It is kept in the upper 11 bits of the remainder's 32,
-//! rounded up by at most a 32nd and a tick, so that nothing comes back that was not refunded. Limits
-//! with an `n'` of [`REM_END`] or more need all bits for the remainder, so their states do not know it:
-//! after a step back, these limits deny until the clock has caught up.
+//! **How far ahead** shows whether the clock has stepped back since: with time going on, `tat` comes closer. It is kept
+//! in the upper 11 bits of the remainder's 32, rounded up by at most a 32nd and a tick (the unit of `tat`), so that
+//! only refunds give hits back. The remainder is less than `n'`, the limit's hits per period in lowest terms. If `n'`
+//! is [`REM_END`] or more, the remainder needs all bits, and the state does not know how far ahead `tat` was: after a
+//! step back, these limits deny until the clock has caught up.
 
-/// Remainders that share their bits are below it.
+/// Remainders below this leave the upper bits to how far ahead `tat` was.
 const REM_END: u64 = 1 << REM_BITS;
 const REM_BITS: u32 = 21;
 

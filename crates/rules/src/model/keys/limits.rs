@@ -1,4 +1,5 @@
-//! The keys of limits, with their algorithms and defaults, and the parameters of a limit, to be written as keys.
+//! The table of the YAML keys of limits (`rate_limit`, `rate_limits`), each with the algorithms that accept it. Also
+//! returns the parameters of a compiled limit by these keys, to write, describe or compare it.
 
 use crate::model::key::Section::{Descriptor, ListedLimit, Replacement};
 use crate::model::key::ValueType::{Duration, Flag, Number, Other, Text};
@@ -12,7 +13,7 @@ use weir_limit::{Algorithm, Limit, Micros, SECOND};
 
 const NUMBER: ValueType = Number(0, u32::MAX);
 const LIMITS: &[Section] = &[Section::Limit, ListedLimit];
-/// Also beside the `rate` of a descriptor.
+/// The sections of keys that may also be in a descriptor, beside the short form `rate`.
 const SHORT: &[Section] = &[Descriptor, Section::Limit, ListedLimit];
 
 const PERIODIC: &[Kind] =
@@ -24,7 +25,7 @@ const CHARGING: &[Kind] =
 
 const BUCKETS: &[Kind] = &[TokenBucket, Gcra];
 
-/// The keys of limits, in the order in which messages list them.
+/// The keys of limits, in the order in which errors list them.
 pub(crate) const KEYS: &[Key] = &[
     parameter("rate", PERIODIC, Other, |limit| limit.rate.clone().into()).beside_rate(),
     of_reference("requests_per_unit", LIMITS, NUMBER),

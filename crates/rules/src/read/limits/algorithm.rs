@@ -1,4 +1,4 @@
-//! Reads the algorithm and the parameters of a limit. Limits that take too much or never recover are rejected.
+//! Reads `algorithm` and its parameters. Limits that take too much memory or too many years to recover are rejected.
 
 use super::fields::Fields;
 use crate::model::key::Key;
@@ -10,16 +10,16 @@ use weir_limit::{
     MAX_WAIT_YEARS, Micros, SlidingLog, SlidingWindow, TokenBucket,
 };
 
-/// A limit that may take more bytes per key than this is a warning.
+/// A limit that may take more bytes per key than this is warned about.
 const WARN_KEY_BYTES: u64 = 1 << 20;
 
-/// Returns the names of the algorithms that take a key; none if it is for all.
+/// Returns the names of the algorithms that accept a YAML key of limits; none if all do.
 pub(super) fn takers(key: &str) -> impl Iterator<Item = &'static str> {
     let takers = Key::find(key).into_iter().flat_map(|key| key.takers);
     takers.flat_map(|kind| names(*kind)).copied()
 }
 
-/// What the limits of a rule depend on besides their own keys.
+/// What the limits of a rule depend on: the key of its descriptor, and whether it has `reserve` and `ban`.
 #[derive(Clone, Copy)]
 pub(crate) struct OfRule<'k> {
     pub key: &'k str,
@@ -27,7 +27,7 @@ pub(crate) struct OfRule<'k> {
     pub bans: bool,
 }
 
-/// What the parameters of all algorithms depend on.
+/// What was read of a limit before the parameters that only some algorithms have.
 pub(super) struct Parameters<'k> {
     pub algorithm: Kind,
     pub n: u32,

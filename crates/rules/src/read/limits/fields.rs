@@ -1,4 +1,4 @@
-//! The keys of one limit, as they are read and, without their places, as patches change them.
+//! Collects the YAML keys of one limit with their nodes, to read the limit or for patches of an overlay to change it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

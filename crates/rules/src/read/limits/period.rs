@@ -10,6 +10,7 @@ use weir_common::duration::read_duration;
 use weir_limit::{Calendar, CalendarError, Unit};
 
 impl Reader<'_> {
+    /// Reads `period`, or `text` as the `unit` with its `unit_multiplier`.
     pub(super) fn unit(&mut self, fields: &Fields<'_>, text: &str) -> Option<(Unit, u32)> {
         let multiplier =
             fields.get("unit_multiplier").map(|node| (node, self.u32(node, "unit_multiplier")));

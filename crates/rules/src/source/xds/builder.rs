@@ -1,4 +1,4 @@
-//! Makes the nodes of a message's tree, numbers and counts its fields. Says why a message is no rule file.
+//! Builds the nodes of an xDS message's tree, and numbers its fields. Also the errors of messages that are unreadable.
 
 use std::borrow::Cow;
 
@@ -18,7 +18,7 @@ const MAX_FIELDS: u32 = (1 << 23) - 1;
 /// Why a message is not a rule file.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Unreadable {
-    /// It is not of the type.
+    /// It cannot be decoded as the type.
     #[error(transparent)]
     Decode(#[from] DecodeError),
     /// It has too many levels.

@@ -1,4 +1,4 @@
-//! Locates the problems of resources by the paths of their fields, such as `descriptors[1].rate_limit.unit (user=ann)`.
+//! Shows where xDS resources have problems, by the paths of fields: `descriptors[1].rate_limit.unit (user=ann)`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,7 +11,7 @@ use crate::syntax::tree::{Content, Node};
 /// The maximum length of a descriptor's key and value in a path.
 const MAX_NAME_BYTES: usize = 100;
 
-/// The paths of fields, by resource and position; none until found.
+/// The paths of fields with problems, by resource and position; none until found.
 type Paths<'f> = BTreeMap<(&'f str, Position), Option<String>>;
 
 pub(super) fn render(files: &[impl Document], problems: &[&Problem]) -> String {

@@ -1,4 +1,4 @@
-//! The messages of a rule file, with nested messages left encoded: `bytes` in place of a message. Names
+//! The Protobuf messages of rules, to decode one level at a time: nested messages are left encoded, as `bytes`. Names
 //! and numbers are those of `rls_conf.proto` and of Protobuf's `Struct`.
 
 use bytes::Bytes;

@@ -1,5 +1,5 @@
-//! Scalars: interprets text as the reference's parser does, which follows YAML 1.1. `yes` and `on` are
-//! booleans, `010` is eight.
+//! Interprets the text of YAML scalars as the parser of envoyproxy/ratelimit does, which follows YAML 1.1: `yes` and
+//! `on` are booleans, `010` is eight.
 
 /// The value of a scalar.
 #[derive(Clone, Copy, Debug, PartialEq)]

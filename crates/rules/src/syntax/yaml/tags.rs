@@ -1,4 +1,4 @@
-//! Tags, such as `!!int`, which set the type of a scalar.
+//! Applies YAML tags, such as `!!int`, which set the type of a scalar.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 );
 
 /// Returns the text and style of a scalar, according to its tag: `!!int "5"` is a number, `!!str 5` is text. The error
-/// of a text that does not fit is worded as by the reference's parser.
+/// of a text that does not fit is worded as by the parser of envoyproxy/ratelimit.
 pub(crate) fn resolve<'a>(
     text: Cow<'a, str>,
     style: ScalarStyle,

@@ -1,4 +1,4 @@
-//! Snapshots, which replace older files.
+//! Writes a snapshot of all keys, which replaces the older files of the disk store: now and then, and after an error.
 
 use std::io;
 use std::sync::atomic::Ordering;

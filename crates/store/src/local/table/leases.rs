@@ -1,4 +1,4 @@
-//! The life of leases beside the requests that they serve: from the first hits that are asked for to their return.
+//! Starts leases (hits charged in Redis ahead of requests) of hot keys, asks for more hits, and returns unused ones.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use crate::local::lease::{Lease, LeasedKey, StateCopy};
 use crate::memory::fingerprint::Fingerprint;
 use weir_limit::{Micros, Op, Undo, UpTo};
 
-/// The interval of returning leases that ended at least as long ago. Younger ones may still be returned with a grant.
+/// How often leases that ended at least as long ago are returned. Younger ones may be returned with a charge that asks.
 pub(in crate::local) const SWEEP_INTERVAL: Micros = 50_000;
 
 /// The most bytes that leases take, about. Each takes 512 at least, so there are never more than 32 768.
 const MAX_BYTES: usize = 16 << 20;
 
-/// Of what is left of the limits, at most one part of this number is leased.
+/// A lease asks for at most one eighth (1 / `SHARE`) of the hits that the limits have left.
 const SHARE: NonZeroU32 = NonZeroU32::MIN.saturating_add(7);
 
 impl LocalTable {

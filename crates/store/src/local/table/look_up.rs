@@ -1,4 +1,4 @@
-//! What denials and leases answer of a batch.
+//! Answers charges of a request from denials that still hold, and from leases (hits charged ahead of requests).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

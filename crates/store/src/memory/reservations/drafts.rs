@@ -1,4 +1,4 @@
-//! Copies of the reservations that a batch charges, until it is decided.
+//! Copies of the reservations (hits charged before it is known how many are used) of a batch, kept unless it is denied.
 
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
@@ -17,7 +17,7 @@ pub(in crate::memory) struct Drafts<'s> {
     drafts: SmallVec<[ReservationDraft; 2]>,
     /// The index of each operation on a reservation, and of its draft.
     of_charges: SmallVec<[(usize, usize); 2]>,
-    /// The draft of all, where nothing was ever reserved.
+    /// The draft of charges that have none, because nothing was ever reserved.
     nothing: Option<Reservation>,
 }
 

@@ -1,9 +1,10 @@
-//! What the actions of `rate_limits` send.
+//! `weir check --envoy`: computes the descriptors that Envoy can send for an item of `rate_limits` and its actions.
 
 use super::nodes::{get, has_type, is_true, list, text};
 use weir_common::suggest::nearest;
 use weir_rules::tree::{Content, Node};
 
+/// The values that an entry of a descriptor can have.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Values {
     Any,
@@ -15,10 +16,10 @@ pub(super) enum Values {
 /// An entry of a descriptor: its key and its values.
 pub(super) type SentEntry = (String, Values);
 
-/// The most descriptors that an item may be, because Envoy leaves out entries of absent headers.
+/// The most descriptors that are tried for one item. It has several because Envoy omits entries of absent headers.
 const MAX_VARIANTS: usize = 64;
 
-/// Returns the most values that the descriptors of an item have together.
+/// Returns the most values that the descriptors of an item have together. `clusters` are those of the route.
 pub(super) fn size(item: &Node<'_>, clusters: &Values) -> usize {
     let actions = list(item, "actions").len();
     let variants = if actions < 6 { 1 << actions } else { MAX_VARIANTS };

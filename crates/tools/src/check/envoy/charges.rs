@@ -1,5 +1,5 @@
-//! Finds items of `rate_limits` that charge another key at the end of a stream than the one that its start asks about, that
-//! charge twice, or that may charge nothing.
+//! `weir check --envoy`: reports items of Envoy's `rate_limits` that charge a request wrongly: twice, not at all, or at
+//! the end of the response (`apply_on_stream_done`) another key than the one that was checked at the start.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
@@ -9,19 +9,19 @@ use super::findings::Findings;
 use super::nodes::{get, is_true, list, path, text};
 use weir_rules::tree::Node;
 
-/// What an action sends: a constant, and whether its condition must match; none for what a request decides.
+/// The constant that an action sends as a value, and its `expect_match`; none if the value depends on the request.
 type Value = Option<(String, bool)>;
 
-/// How the entry of an item differs from that of the item at the start.
+/// How an entry that Envoy sends at the end of a response differs from the one at the start of the request.
 #[derive(Clone, Copy)]
 enum Mismatch {
-    /// The entry is a constant, and the request decides at the start.
+    /// The entry is a constant at the end, and depends on the request at the start.
     Constant,
-    /// The entry is sent where that of the start is not.
+    /// `expect_match` differs: the entry is sent at the end where it is not sent at the start.
     Inverted,
 }
 
-/// Reports the items with `apply_on_stream_done` whose keys an item of the start has too, but never with the same values.
+/// Reports items at the end whose entries have the keys of an item at the start, but never the same values.
 pub(super) fn check(items: &[Node<'_>], findings: &mut Findings) {
     let (ends, starts): (Vec<_>, Vec<_>) =
         items.iter().partition(|item| is_true(item, "apply_on_stream_done"));

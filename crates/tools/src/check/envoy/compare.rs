@@ -1,4 +1,4 @@
-//! Compares the descriptors that Envoy sends with the rules.
+//! The last step of `weir check --envoy`: compares the descriptors that Envoy sends with the rules.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -9,7 +9,7 @@ use super::findings::Findings;
 use weir_common::suggest::Suggester;
 use weir_rules::{Candidate, Level, MatchKind, Position, Rule, RuleSet};
 
-/// Reports descriptors that no rule matches and, if all that is sent is known, rules that match none.
+/// Reports descriptors that no rule matches. If `sent` is all that Envoy sends (`is_complete`), also unused rules.
 pub(super) fn compare(rules: &RuleSet, sent: &[Sent], is_complete: bool, findings: &mut Findings) {
     let mut reached = HashSet::new();
     let mut used = BTreeSet::new();

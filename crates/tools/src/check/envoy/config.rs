@@ -1,4 +1,4 @@
-//! Finds the rate-limit filters of an Envoy configuration.
+//! `weir check --envoy`: finds the rate-limit filters (HTTP, TCP, Thrift) in an Envoy configuration.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,6 +12,7 @@ use weir_rules::tree::{Content, Node};
 use weir_rules::{Rule, RuleSet};
 
 impl<'n, 'a> EnvoyConfig<'n, 'a> {
+    /// Indexes what filters refer to by name, in the documents of all files: routes, clusters, extensions.
     pub fn new(
         rules: &'n RuleSet,
         roots: impl Iterator<Item = &'n Node<'a>>,

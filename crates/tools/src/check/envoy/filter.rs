@@ -1,4 +1,4 @@
-//! The rate-limit filters of an Envoy configuration, what they depend on, and the descriptors that they send.
+//! The types of `weir check --envoy`: a rate-limit filter of Envoy, what it refers to, and a descriptor that it sends.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,9 +13,9 @@ use weir_rules::{Origin, Position, RuleSet};
 pub(super) struct Sent {
     pub domain: String,
     pub entries: Vec<SentEntry>,
-    /// Whether the filter may bring a limit of its own.
+    /// Whether Envoy sends a limit with it, which needs no rule.
     pub has_limit: bool,
-    /// Whether all filters of the stage send it: the item is one of a route or a virtual host.
+    /// Whether all filters of a stage send it: it comes from `rate_limits` of a route or a virtual host.
     pub is_shared: bool,
     pub origin: Origin,
 }
@@ -33,7 +33,7 @@ pub(super) struct Filter<'n, 'a> {
     pub rate_limits: &'n [Node<'a>],
     /// Whether the filter is off unless a route enables it.
     pub is_disabled: bool,
-    /// Whether `filter_enabled` is 0.
+    /// Whether `filter_enabled` is 0 percent.
     pub is_off: bool,
 }
 

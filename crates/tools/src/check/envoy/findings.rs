@@ -1,4 +1,4 @@
-//! The problems that a comparison of Envoy's configuration with the rules finds, and the work that it may do.
+//! Collects the problems that `weir check --envoy` finds in an Envoy configuration, and bounds its work.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use weir_rules::{Origin, Position, Problem, Problems};
 pub(super) struct Findings {
     pub problems: Problems,
     pub file: Arc<str>,
-    /// The places that have a warning which is given once.
+    /// The places with a warning that is not repeated.
     warned: HashSet<(Arc<str>, Position)>,
-    /// The work that may still be done; none after more was needed.
+    /// The units of work that are left (see `spend`); none once they were not enough.
     pub effort: Option<usize>,
 }
 
@@ -24,7 +24,7 @@ impl Findings {
         Origin { file: self.file.clone(), position }
     }
 
-    /// Adds a warning about the file that is read.
+    /// Adds a warning about a place in the file that is read.
     pub fn add(&mut self, position: Position, message: String, text: &str, help: &str) {
         self.add_at(&self.origin(position), message, text, help);
     }

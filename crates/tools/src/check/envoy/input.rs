@@ -1,4 +1,4 @@
-//! The files of `--envoy`.
+//! Reads the files of `weir check --envoy`: configurations and `/config_dump`s of Envoy, in YAML or JSON.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -1,4 +1,4 @@
-//! Envoy's rate-limit filters for TCP and Thrift, and what they send.
+//! `weir check --envoy`: finds the descriptors that Envoy's rate-limit filters for TCP and Thrift send.
 
 use std::collections::HashSet;
 
@@ -20,7 +20,7 @@ pub(super) fn thrift_filters<'n, 'a>(
     configs.filter(|config| has_type(config, "thrift_proxy.filters.ratelimit.v3.RateLimit"))
 }
 
-/// Returns a descriptor of a filter, without its entries.
+/// Returns a descriptor that a filter sends for an item of its list, without the entries.
 fn new(filter: &Node<'_>, item: &Node<'_>, findings: &Findings) -> Sent {
     Sent {
         domain: text(filter, "domain").to_owned(),

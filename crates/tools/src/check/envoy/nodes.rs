@@ -1,15 +1,15 @@
-//! Reads the fields of messages in YAML or JSON, by their names in either case.
+//! Looks up fields of Envoy's protobuf messages in parsed YAML or JSON, for `weir check --envoy`.
 
 use weir_rules::tree::{Content, Node, Value};
 
-/// The field of this name in snake_case, also if it is written in lowerCamelCase.
+/// The field with a name in snake_case, also if the file has it in lowerCamelCase.
 pub(super) fn get<'n, 'a>(map: &'n Node<'a>, field: &str) -> Option<&'n Node<'a>> {
     let Content::Map(entries) = map.content() else { return None };
     let is_wanted = |name: &str| is_field(name, field);
     entries.iter().find(|(name, _)| name.text().is_some_and(is_wanted)).map(|(_, value)| value)
 }
 
-/// Follows fields from map to map.
+/// Follows the names of fields from map to map.
 pub(super) fn path<'n, 'a>(map: &'n Node<'a>, fields: &[&str]) -> Option<&'n Node<'a>> {
     fields.iter().try_fold(map, |map, field| get(map, field))
 }
@@ -36,6 +36,7 @@ pub(super) fn has_type(map: &Node<'_>, name: &str) -> bool {
     text(map, "@type").strip_suffix(name).is_some_and(|rest| rest.ends_with(['.', '/']))
 }
 
+/// Where a node is in its file.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Place {
     /// The dump of a proxy that the place is in, as `/config_dump` has it; 0 outside of dumps. One file may have several.

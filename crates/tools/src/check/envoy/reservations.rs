@@ -1,9 +1,9 @@
-//! `weir check --envoy`: reports items of Envoy's `rate_limits` whose reservations nobody settles.
+//! `weir check --envoy`: reports items of Envoy's `rate_limits` whose reservations are never settled.
 //!
-//! A rule with `reserve` needs two items. The start reserves hits when the request arrives. The end has
-//! `apply_on_stream_done`, and settles them when the response ends. For the items of a route, this file reports an end
-//! that Envoy sends at the start, and an end with other entries than its start. `id.rs` checks the entry that names the
-//! reservation.
+//! A rule with `reserve` needs two items. The start reserves estimated hits when the request arrives. The end has
+//! `apply_on_stream_done`, and settles them (charges the real number) when the response ends. For the items of a route,
+//! this file reports an end that Envoy sends at the start, and an end with other entries than its start. `id.rs` checks
+//! the entry that identifies the reservation.
 
 pub(super) mod id;
 
@@ -19,17 +19,17 @@ use super::nodes::{get, is_true, list, text};
 use weir_rules::tree::Node;
 use weir_rules::{Domain, Position, Reserve, ReserveStep};
 
-/// The items of the next route, and the items that were checked.
+/// Checks the items of one route after another.
 #[derive(Default)]
 pub(super) struct Reservations<'n, 'a> {
-    /// The items that the next route uses, by their domains.
+    /// The items of the route that is checked next, by their domains.
     used: BTreeMap<&'n str, Vec<&'n Node<'a>>>,
-    /// The items whose ids are to be checked, by their domain and the places of all items of a route. Many routes use
-    /// the same items.
+    /// The items whose reservation ids are to be checked, by their domain and the places of all items of a route. Many
+    /// routes use the same items.
     known: HashMap<(&'n str, Vec<Position>), Vec<Reserving<'n, 'a>>>,
 }
 
-/// An item, and how it reserves or settles hits.
+/// An item, and the `reserve` of the rule whose hits it reserves or settles.
 #[derive(Clone, Copy)]
 struct Reserving<'n, 'a> {
     reserve: &'n Reserve,

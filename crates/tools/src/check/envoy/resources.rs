@@ -1,4 +1,4 @@
-//! Resources of Kubernetes that are no Envoy configuration, and the commands that give one.
+//! `weir check --envoy`: reports a file that is no Envoy configuration, with a command that prints one.
 
 use super::nodes::{get, list, text, walk};
 use weir_rules::tree::Node;
@@ -6,7 +6,7 @@ use weir_rules::{Position, Problem};
 
 pub(super) const HELP: &str = "name an Envoy configuration in YAML or JSON";
 
-/// The kind, the API version and the position of each resource of a document: of itself, or of the items of a list.
+/// The kind, API version and position of each Kubernetes resource in a document, which may be a list of them.
 fn kinds<'n>(root: &'n Node<'_>) -> Vec<(&'n str, &'n str, Position)> {
     let resources = match text(root, "kind").ends_with("List") {
         true => list(root, "items"),
@@ -17,6 +17,7 @@ fn kinds<'n>(root: &'n Node<'_>) -> Vec<(&'n str, &'n str, Position)> {
     kinds.filter(|(kind, version, _)| !kind.is_empty() && !version.is_empty()).collect()
 }
 
+/// Returns the error for a file that is no Envoy configuration.
 pub(super) fn not_a_configuration(file: &str, documents: &[Node<'_>]) -> Problem {
     let is_rule_file =
         |root: &Node<'_>| get(root, "domain").is_some() && get(root, "descriptors").is_some();

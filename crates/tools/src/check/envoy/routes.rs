@@ -1,8 +1,8 @@
-//! Finds which `rate_limits` a filter uses on which route, as Envoy 1.40 does.
+//! `weir check --envoy`: finds which items of `rate_limits` a rate-limit filter uses on a route, as Envoy 1.40 does.
 //!
-//! Of `typed_per_filter_config` the most specific counts: of the weighted cluster, the route, the
-//! virtual host, the route configuration. Its `rate_limits` replace those of the filter, and these the
-//! ones of routes and virtual hosts, of which only items of the filter's stage are used.
+//! The most specific `typed_per_filter_config` counts: that of the weighted cluster, the route, the virtual host or the
+//! route configuration. Its `rate_limits` replace those of the filter. Those of the filter replace those of routes and
+//! virtual hosts. Of the latter, only the items of the filter's stage are used.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -16,27 +16,28 @@ use super::reservations::id::ItemPlace;
 use weir_rules::Position;
 use weir_rules::tree::{Content, Node};
 
-/// The effort of a filter on a route, and of a value that it sends: see [`Findings::spend`].
+/// The units of work for a filter on a route, and for a value that it sends: see [`Findings::spend`].
 const ROUTE_EFFORT: usize = 64;
 const VALUE_EFFORT: usize = 128;
 
 const LOCAL_FILTER_TYPE: &str = "filters.http.local_ratelimit.v3.LocalRateLimit";
 
+/// The routes of one HTTP connection manager with its filters.
 pub(super) struct Routes<'c, 'n, 'a> {
     config: &'c EnvoyConfig<'n, 'a>,
     filters: Vec<Filter<'n, 'a>>,
     findings: &'c mut Findings,
-    /// The filters, by index, that ask for some route.
+    /// The indices of filters that send a request to weir on some route.
     asking: BTreeSet<usize>,
     items: BTreeMap<Position, HostItem<'n>>,
-    /// The items that were sent, by place, domain and entries.
+    /// The descriptors found so far: the place of the item, domain and entries.
     seen: BTreeSet<(Position, String, String)>,
-    /// What the route charges so far.
+    /// Hashes of what the route charges so far, to find what is charged twice.
     charged: HashSet<u64>,
-    /// The lists of filters and `typed_per_filter_config` whose charges are checked, by their first items.
+    /// The `rate_limits` of filters and of `typed_per_filter_config` to check by `charges.rs`, by their first items.
     charges: BTreeMap<Position, &'n [Node<'a>]>,
     reservations: Reservations<'n, 'a>,
-    /// Whether there is Envoy's local rate limit, which uses the same items.
+    /// Whether Envoy's local rate-limit filter is there, which uses the same items.
     has_local: bool,
     is_complete: bool,
 }

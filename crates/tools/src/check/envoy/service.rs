@@ -1,4 +1,4 @@
-//! Checks whether filters can reach weir, and what they do with requests that they deny or that get no answer.
+//! `weir check --envoy`: checks that Envoy's filters can reach weir, and turn away requests that weir denies.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use super::findings::Findings;
 use super::nodes::{get, has_type, list, path, text};
 use weir_rules::tree::{Content, Node};
 
-/// Whether a cluster of this name uses HTTP/2.
+/// Whether each cluster, by its name, uses HTTP/2.
 #[derive(Default)]
 pub(super) struct Clusters<'n>(HashMap<&'n str, bool>);
 
@@ -14,7 +14,7 @@ impl<'n> Clusters<'n> {
     /// Adds the clusters of a node: those of a list, or itself.
     pub fn add(&mut self, node: &'n Node<'_>) {
         let is_cluster = has_type(node, "config.cluster.v3.Cluster");
-        // Those of a route have weights.
+        // The `clusters` of a route are weighted, and name clusters that are defined elsewhere.
         let listed = list(node, "clusters").iter().filter(|item| get(item, "weight").is_none());
         for cluster in listed.chain(is_cluster.then_some(node)) {
             *self.0.entry(text(cluster, "name")).or_default() |= uses_http2(cluster);

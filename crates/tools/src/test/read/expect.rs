@@ -1,4 +1,4 @@
-//! Reads what a step expects.
+//! Reads the `expect` of a step in a file of `weir test`: the responses that its requests should get.
 
 use super::super::file::{Expect, ExpectedStatus};
 use crate::print::counted;
@@ -16,8 +16,10 @@ pub(super) static STATUS: Section = Section {
     keys: &["code", "remaining", "reset", "limit", "rule", "retry", "banned", "result", "reserved"],
 };
 
+/// The values of `code`, and whether each means over the limit.
 const CODES: [(&str, bool); 2] = [("OK", false), ("OVER_LIMIT", true)];
 
+/// The values of `result`: what a step did to a reservation of hits.
 pub(crate) const RESULTS: [(&str, ReservationResult); 6] = [
     ("none", ReservationResult::None),
     ("reserved", ReservationResult::Reserved),

@@ -1,4 +1,5 @@
-//! Reads the steps of a test: when to send which requests.
+//! Reads the steps of a test in a file of `weir test`: when to send which requests. A step may also reserve hits, which
+//! a later step settles (charges the real number) or cancels.
 
 use std::rc::Rc;
 
@@ -33,7 +34,7 @@ const MAX_REQUESTS: u64 = 10_000_000;
 
 const MAX_REPEAT: u32 = 1_000_000;
 
-/// The longest time that a test may take: the memory store forgets keys earlier if more time passes.
+/// The longest simulated time of a test. If more passes, the memory store forgets keys earlier.
 const MAX_TIME: Micros = 50 * 365 * 86_400 * SECOND;
 
 /// Reads the steps of a test. `requests` counts those of the file.

@@ -1,4 +1,5 @@
-//! Ids of reservations that clients can choose.
+//! `weir check --envoy`: reports items of Envoy's `rate_limits` that identify a reservation (hits that are held until
+//! the end of a request) by an id that the client can choose, or that all requests share.
 
 use super::super::actions::written_entry;
 use super::super::filter::{EnvoyConfig, FILTER_TYPE};
@@ -9,15 +10,16 @@ use weir_rules::tree::Node;
 const MUTATION_TYPE: &str = "filters.http.header_mutation.v3.HeaderMutation";
 const REQUEST_ID: &str = "x-request-id";
 
-/// Where items are used.
+/// The route for which Envoy sends an item.
 pub(crate) struct ItemPlace<'p, 'n, 'a> {
+    /// The HTTP connection manager.
     pub manager: &'n Node<'a>,
     pub route: &'n Node<'a>,
     /// The `typed_per_filter_config` of the route, the most specific first.
     pub configs: &'p [&'n Node<'a>],
 }
 
-/// Reports an item whose id a client can choose, or that has one id for all requests.
+/// Reports an item whose id a client can choose, or that sends one id for all requests. `id` is the key of its entry.
 pub(super) fn check(
     id: &str,
     item: &Node<'_>,
