@@ -110,6 +110,7 @@ impl<S: Store> Grpc<S> {
             timer: CallTimer::new(self.stats.clone()),
             ends,
             tonic_calls: Arc::default(),
+            leaving: watch::Sender::new(false),
             scheduler: turn.scheduler.clone(),
             inflating: Mutex::default(),
         };

@@ -10,13 +10,15 @@ use prost::Message;
 use crate::support::files::root;
 
 /// What weir serves, and the rules that it reads.
-const SERVED: [&str; 3] = [
+const SERVED: [&str; 4] = [
+    "envoy/service/rate_limit_quota/v3/rlqs.proto",
     "envoy/service/ratelimit/v3/rls.proto",
     "ratelimit/config/ratelimit/v3/rls_conf.proto",
     "weir/budget/v1/budget.proto",
 ];
 /// The services that server and commands speak: what is served, and what weir calls on a management server.
-const SPOKEN: [&str; 3] = [
+const SPOKEN: [&str; 4] = [
+    "envoy/service/rate_limit_quota/v3/rlqs.proto",
     "envoy/service/ratelimit/v3/rls.proto",
     "weir/budget/v1/budget.proto",
     "envoy/service/discovery/v3/ads.proto",
@@ -45,6 +47,8 @@ fn the_generated_code_is_up_to_date() {
     let services = tonic_prost_build::configure().build_transport(false).out_dir(directory.path());
     // It is in `weir_api::proto`: its values may be any bytes.
     let services = services.extern_path(".weir.budget.v1.Entry", "Entry");
+    let bucket_entry = ".envoy.service.rate_limit_quota.v3.BucketId.BucketEntry";
+    let services = services.extern_path(bucket_entry, "crate::proto::weir::budget::v1::Entry");
     services.compile_fds(compile(&SPOKEN)).unwrap();
     // For gRPC reflection, which is to list no service that is only called, and for the JSON form of messages.
     let served = compile(&SERVED).encode_to_vec();

@@ -28,6 +28,11 @@ pub mod envoy {
                 include!("../../../proto/generated/envoy.service.discovery.v3.rs");
             }
         }
+        pub mod rate_limit_quota {
+            pub mod v3 {
+                include!("../../../proto/generated/envoy.service.rate_limit_quota.v3.rs");
+            }
+        }
         pub mod ratelimit {
             pub mod v3 {
                 include!("../../../proto/generated/envoy.service.ratelimit.v3.rs");

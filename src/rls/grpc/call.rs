@@ -55,6 +55,8 @@ pub(super) struct CallContext<S> {
     pub ends: Ends,
     /// Cloned by each call that tonic serves: the reference count is one more than those calls.
     pub tonic_calls: Arc<()>,
+    /// Becomes true when the connection has sent GOAWAY: calls that never end by themselves are to end.
+    pub leaving: watch::Sender<bool>,
     pub scheduler: ReadScheduler,
     /// Held by the call whose message is being inflated.
     pub inflating: Mutex<()>,

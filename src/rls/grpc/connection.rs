@@ -242,14 +242,14 @@ where
         let is_draining = matches!(self.state, ConnectionState::Draining { .. });
         if !is_draining && shutdown.poll(cx).is_ready() {
             self.drain(self.timeout);
-            self.h2.graceful_shutdown();
+            self.shut_down();
             return Ok(true);
         }
         match &mut self.state {
             ConnectionState::Open if self.is_old.load(Ordering::Relaxed) => {
                 let grace = self.shared.grpc.limits.max_age_grace;
                 self.state = ConnectionState::Aged { deadline: Box::pin(sleep(grace)) };
-                self.h2.graceful_shutdown();
+                self.shut_down();
                 return Ok(true);
             }
             ConnectionState::Open => {}
@@ -269,13 +269,19 @@ where
         if !is_draining && self.handle.poll_evicted(cx).is_ready() {
             self.drain(EVICTION_GRACE.min(self.timeout));
             if self.handle.is_proven() {
-                self.h2.graceful_shutdown();
+                self.shut_down();
             } else {
                 self.h2.abrupt_shutdown(Reason::NO_ERROR);
             }
             return Ok(true);
         }
         Ok(false)
+    }
+
+    /// Sends GOAWAY, and ends the calls that last as long as the connection.
+    fn shut_down(&mut self) {
+        self.h2.graceful_shutdown();
+        self.shared.leaving.send_replace(true);
     }
 
     fn drain(&mut self, grace: Duration) {

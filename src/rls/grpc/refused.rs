@@ -10,7 +10,7 @@ use http::{Request, Response, StatusCode};
 use tonic::Status;
 
 use super::call::CallContext;
-use super::stats::{OtherMethod, Refused};
+use super::stats::{OtherMethod, Refused, STREAM_QUOTAS};
 
 /// The most characters that an answer and the log quote of what a client sent.
 const MAX_SHOWN_CHARS: usize = 100;
@@ -47,12 +47,13 @@ pub(super) fn refuse_method<S>(
 ) {
     let path = request.uri().path();
     shared.grpc.stats.count_other(OtherMethod::of(path), Duration::ZERO);
-    let help = match OLD_PACKAGES.iter().any(|package| path.starts_with(package)) {
-        true => {
-            "weir serves v3, envoy.service.ratelimit.v3.RateLimitService: in Envoy, set \
-             transport_api_version: V3"
-        }
-        false => "gRPC reflection lists the methods that weir serves",
+    let help = if OLD_PACKAGES.iter().any(|package| path.starts_with(package)) {
+        "weir serves v3, envoy.service.ratelimit.v3.RateLimitService: in Envoy, set \
+         transport_api_version: V3"
+    } else if path == STREAM_QUOTAS {
+        "quotas are off: set rlqs.enabled = true"
+    } else {
+        "gRPC reflection lists the methods that weir serves"
     };
     let path = shown(path);
     let status = Status::unimplemented(format!("unknown method {path}: {help}"));

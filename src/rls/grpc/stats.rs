@@ -23,7 +23,7 @@ metric_families! {
 const REFUSED_LOG_INTERVAL: Duration = Duration::from_secs(3_600);
 
 /// The methods that are served besides ShouldRateLimit, by their paths; all further ones count together.
-const METHODS: [(&str, &str); 8] = [
+const METHODS: [(&str, &str); 9] = [
     ("/grpc.health.v1.Health/Check", "Check"),
     ("/grpc.health.v1.Health/List", "List"),
     ("/weir.budget.v1.BudgetService/Reserve", "Reserve"),
@@ -32,7 +32,12 @@ const METHODS: [(&str, &str); 8] = [
     ("/grpc.health.v1.Health/Watch", "Watch"),
     ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", "ServerReflectionInfo"),
     ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "ServerReflectionInfo"),
+    (STREAM_QUOTAS, "StreamRateLimitQuotas"),
 ];
+
+/// The path of the method by which Envoys are granted quotas.
+pub(super) const STREAM_QUOTAS: &str =
+    "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
 
 /// How many of [`METHODS`], from the first, are unary: their latency is recorded. Of streams it means nothing.
 const UNARY: usize = 5;
@@ -134,14 +139,14 @@ impl MetricSource for GrpcStats {
             .into_iter()
             .chain(unary)
             .collect();
-        let reflection: u64 =
-            self.streams.iter().skip(1).map(|count| count.load(Ordering::Relaxed)).sum();
-        let watch = self.streams.first().map_or(0, |count| count.load(Ordering::Relaxed));
+        let [watch, v1, v1alpha, quotas] =
+            self.streams.each_ref().map(|count| count.load(Ordering::Relaxed));
         sink.family(REQUESTS);
         let durations_counts = durations.iter().map(|(method, times)| (*method, times.count()));
         let others = [
             ("Watch", watch),
-            ("ServerReflectionInfo", reflection),
+            ("ServerReflectionInfo", v1 + v1alpha),
+            ("StreamRateLimitQuotas", quotas),
             (UNKNOWN_METHOD, self.unknown.load(Ordering::Relaxed)),
         ];
         for (method, count) in durations_counts.chain(others) {

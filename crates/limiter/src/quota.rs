@@ -1,0 +1,142 @@
+//! What applies to a bucket of a quota stream: a client that is granted hits ahead of time, decides by itself, and
+//! reports what it has admitted and denied.
+
+use std::sync::Arc;
+
+use crate::applied::look_up;
+use crate::limiter::Limiter;
+use crate::lookup::{KeyValues, Match, Matched};
+use crate::request::{Descriptor, Request};
+use crate::stats::add;
+use weir_common::entry::OwnedEntry;
+use weir_common::failure::OnStoreFailure;
+use weir_controls::ActiveView;
+use weir_limit::Plan;
+use weir_rules::{Domain, Found, RuleStats, UnorderedMatch};
+use weir_store::{Entry, Store};
+use weir_top::{Outcome, Recorded};
+
+/// What applies to a bucket, in the order of precedence.
+#[derive(Clone, Debug)]
+pub enum Quota {
+    /// No rule, an unlimited one, or a control allows it.
+    Allowed,
+    /// A control blocks it.
+    Blocked,
+    /// The rule cannot be divided among clients, and why.
+    Unsupported(&'static str),
+    /// Everything passes, and is charged afterwards: the rule, or weir, is in shadow mode.
+    Shadow(QuotaKey),
+    /// The client gets parts of the limits.
+    Limited(QuotaKey),
+}
+
+/// The key that a bucket is charged to.
+#[derive(Clone, Debug)]
+pub struct QuotaKey {
+    /// The limits.
+    pub plan: Arc<Plan>,
+    /// The entries of the key, in the order of the rule.
+    pub entries: Vec<OwnedEntry>,
+    /// The failure policy of the domain, if it has one.
+    pub on_failure: Option<OnStoreFailure>,
+}
+
+/// What a client has decided about a bucket since its last report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// The requests that it admitted.
+    pub admitted: u64,
+    /// The requests that it denied.
+    pub denied: u64,
+}
+
+impl<S: Store> Limiter<S> {
+    /// Looks up the bucket of an unordered map of entries as a request with them alone, and counts what a client reports
+    /// of it as the hits of such requests.
+    pub fn quota(
+        &self,
+        active: ActiveView<'_>,
+        domain: &str,
+        bucket: &[Entry<'_>],
+        usage: Usage,
+    ) -> Quota {
+        let Some(rules) = active.rules.domain(domain) else { return Quota::Allowed };
+        let order = match rules.find_unordered(bucket) {
+            UnorderedMatch::None => return Quota::Allowed,
+            UnorderedMatch::One(order) => order,
+            UnorderedMatch::Several(_) => {
+                return Quota::Unsupported("its entries match two rules, each in another order");
+            }
+            UnorderedMatch::TooMany => {
+                return Quota::Unsupported("its entries may have too many orders");
+            }
+        };
+        let entries: Vec<Entry<'_>> =
+            order.iter().filter_map(|at| bucket.get(*at).copied()).collect();
+        let descriptor = Descriptor { entries: &entries, ..Descriptor::default() };
+        let descriptors = std::slice::from_ref(&descriptor);
+        let request = Request { domain, descriptors, ..Request::default() };
+        let mut key_values: KeyValues<'_> = None;
+        let Ok(lookup) = look_up(active, &request, &mut key_values) else { return Quota::Allowed };
+        let Some(matched) = lookup.matched.first() else { return Quota::Allowed };
+        if usage != Usage::default() {
+            self.count_usage(domain, rules, matched, usage);
+        }
+        let key = |plan: &Arc<Plan>| QuotaKey {
+            plan: plan.clone(),
+            entries: OwnedEntry::copied(matched.counted_entries(plan).iter().copied()),
+            on_failure: rules.on_store_failure,
+        };
+        let is_shadow = self.options.shadow_mode
+            || matched.is_allowed()
+            || matched.applies.rule().is_some_and(|rule| rule.shadow_mode);
+        match matched.plan() {
+            _ if matched.is_blocked() && !self.options.shadow_mode => Quota::Blocked,
+            None => Quota::Allowed,
+            Some(_) if matched.reserves => Quota::Unsupported("its rule has `reserve`"),
+            Some(plan) if is_shadow => Quota::Shadow(key(plan)),
+            Some(_) if rules.together => Quota::Unsupported("its domain charges together"),
+            Some(plan) if !plan.can_grant() => {
+                Quota::Unsupported("its limits have no windows of at least 30 seconds to lease")
+            }
+            Some(plan) => Quota::Limited(key(plan)),
+        }
+    }
+
+    /// Counts usage for the rule of a bucket, and for the key in the lists of top keys.
+    fn count_usage(
+        &self,
+        domain: &str,
+        rules: &Domain,
+        matched: &Matched<'_, '_>,
+        usage: Usage,
+    ) {
+        if let Match::Rule(Found { rule, .. }) = &matched.applies {
+            let path = rule.series.as_ref().map(|series| {
+                (series, rules.metric_path(rule, matched.descriptor.entries))
+            });
+            match path {
+                Some((series, path)) if path != rule.path() => {
+                    series.update(&path, |stats| add_usage(stats, usage));
+                }
+                _ => add_usage(&rule.stats, usage),
+            }
+        }
+        let (Some(top), Some(plan)) = (&self.top, matched.counted_plan()) else { return };
+        let (entries, rule) = (matched.counted_entries(plan), matched.path());
+        for (hits, outcome) in
+            [(usage.admitted, Outcome::Admitted(&[])), (usage.denied, Outcome::Denied)]
+        {
+            if hits > 0 {
+                top.record(&Recorded { domain, entries, rule, hits, outcome });
+            }
+        }
+    }
+}
+
+fn add_usage(stats: &RuleStats, Usage { admitted, denied }: Usage) {
+    add(&stats.total_hits, admitted.saturating_add(denied));
+    add(&stats.within_limit, admitted);
+    add(&stats.over_limit, denied);
+}

@@ -1,0 +1,131 @@
+//! What one client was granted of a bucket and has reported, and so what of it can be returned to the store. Pure.
+//!
+//! A client that applies a new grant drops what is left of the one before. So once a report must have been made after
+//! that, what it has not used of earlier grants will never be used. When a report was made is not known, only when it
+//! arrived: it counts as made after a grant was applied that was sent [`REPORT_DELAY`] before. As its numbers may also
+//! have hits of later grants, what is returned comes one report late, and is never too much:
+//!
+//! ```text
+//! returned now = granted before the newest grant that was applied − all that was reported − all that was returned
+//! ```
+//!
+//! Hits count for the window that they were charged in, so each window has its own sums. A denial is a grant of 0 hits.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use weir_limit::{Micros, Plan, SECOND, Undo};
+
+/// How long after a grant was sent a report arrives that was made with it: longer than both take on their ways.
+pub const REPORT_DELAY: Micros = 4 * SECOND;
+
+/// Hits that were charged for a client.
+#[derive(Clone, Debug)]
+pub struct Granted {
+    /// The number of hits.
+    pub hits: u32,
+    /// What returns them; none if the store itself has not charged them, or returning them is not worth it.
+    pub undo: Option<Undo>,
+    /// The plan that charged them.
+    pub plan: Arc<Plan>,
+    /// The end of their window, in the store's time.
+    pub window_end: Micros,
+}
+
+/// The grants and reports of one bucket of one client.
+#[derive(Debug, Default)]
+pub struct Account {
+    /// Grants that may still be used, or whose use may not be reported yet; oldest first.
+    open: SmallVec<[Sent; 2]>,
+    /// The most hits that may be used and are not reported yet.
+    unreported: u64,
+    window: Option<Box<Window>>,
+}
+
+#[derive(Debug)]
+struct Sent {
+    at: Micros,
+    hits: u32,
+    /// Whether they may be returned: the store charged them in the current window.
+    is_returnable: bool,
+}
+
+/// The sums of the window of the newest grant that the store made.
+#[derive(Debug)]
+struct Window {
+    plan: Arc<Plan>,
+    end: Micros,
+    /// What returns hits of the window, whatever their number.
+    undo: Undo,
+    /// Hits of grants that are replaced at the client.
+    replaced: u64,
+    reported: u64,
+    returned: u64,
+}
+
+/// What follows from a report.
+#[derive(Debug, Default)]
+pub struct Settled {
+    /// Hits that the client has admitted beyond what it was granted.
+    pub excess: u64,
+    /// What returns hits that the client will not use, and the plan that charged them.
+    pub returns: Option<(Arc<Plan>, Undo)>,
+}
+
+impl Account {
+    /// Adds a grant that is sent to the client now.
+    pub fn grant(&mut self, now: Micros, granted: Granted) {
+        let Granted { hits, undo, plan, window_end: end } = granted;
+        if let Some(undo) = undo {
+            let continues = |window: &Window| {
+                window.end == end
+                    && window.plan == plan
+                    && window.undo.limits == undo.limits
+            };
+            if !self.window.as_deref().is_some_and(continues) {
+                // Hits of another window cannot be returned.
+                self.open.iter_mut().for_each(|sent| sent.is_returnable = false);
+                let (replaced, reported, returned) = Default::default();
+                let window = Window { plan, end, undo, replaced, reported, returned };
+                self.window = Some(Box::new(window));
+            }
+        }
+        self.open.push(Sent { at: now, hits, is_returnable: undo.is_some() });
+        self.unreported = self.unreported.saturating_add(hits.into());
+    }
+
+    /// Adds that the client is sent what replaces its grants.
+    pub fn replace(&mut self, now: Micros) {
+        if self.open.iter().any(|sent| sent.hits > 0) {
+            self.open.push(Sent { at: now, hits: 0, is_returnable: false });
+        }
+    }
+
+    /// Settles a report that arrives now, of hits that the client has admitted since its last one.
+    pub fn report(&mut self, now: Micros, admitted: u64) -> Settled {
+        let excess = admitted.saturating_sub(self.unreported);
+        let is_applied = |sent: &Sent| sent.at.saturating_add(REPORT_DELAY) <= now;
+        let newest = self.open.iter().rposition(is_applied).unwrap_or(0);
+        let returnable = |sent: &Sent| if sent.is_returnable { u64::from(sent.hits) } else { 0 };
+        let replaced: u64 = self.open.drain(..newest).map(|sent| returnable(&sent)).sum();
+        let usable = self.open.iter().map(|sent| u64::from(sent.hits)).sum();
+        self.unreported = self.unreported.saturating_sub(admitted).min(usable);
+        let Some(window) = self.window.as_deref_mut() else {
+            return Settled { excess, returns: None };
+        };
+        window.replaced += replaced;
+        window.reported = window.reported.saturating_add(admitted);
+        let settled = window.reported.saturating_add(window.returned);
+        let unused = window.replaced.saturating_sub(settled);
+        let hits = u32::try_from(unused).unwrap_or(u32::MAX);
+        window.returned += u64::from(hits);
+        let undo = Undo { hits, ..window.undo };
+        let returns = (hits > 0).then(|| (window.plan.clone(), undo));
+        Settled { excess, returns }
+    }
+
+    /// The most hits that the client may use or has used without a report of it.
+    pub fn unreported(&self) -> u64 {
+        self.unreported
+    }
+}

@@ -1,0 +1,135 @@
+//! A bucket of one client: its id, what the client was ordered to do, and for how long.
+
+use std::sync::Arc;
+
+use weir_common::value;
+use weir_limit::{Micros, Plan, SECOND};
+use weir_store::Entry;
+
+use crate::account::Account;
+use crate::window::WindowEnd;
+
+/// The most entries of an id, and the most bytes of their texts.
+pub const MAX_ENTRIES: usize = 16;
+/// See [`MAX_ENTRIES`].
+pub const MAX_ID_BYTES: usize = 4_096;
+
+/// How long before its end an order is replaced.
+pub(crate) const EARLY: Micros = 200_000;
+
+/// How long after a report the next one arrives, at most.
+const REPORT_INTERVAL: Micros = 6 * SECOND;
+
+/// The number of reports without requests in a row after which a bucket is granted one hit.
+const SHRINKS_AFTER: u8 = 3;
+
+/// The id of a bucket: a map of keys to values, sorted by key. Values are [texts](weir_common::value).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BucketId(Arc<[(Box<str>, Box<str>)]>);
+
+impl BucketId {
+    /// Returns the id of a map, in any order; none if it is empty or too large, or a key is empty or repeated.
+    pub fn new<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> Option<BucketId> {
+        let text = |(key, text): (&'a str, &'a str)| {
+            (Box::from(key), Box::from(&*value::encode(text.as_bytes())))
+        };
+        let mut entries: Vec<(Box<str>, Box<str>)> =
+            entries.map(text).take(MAX_ENTRIES + 1).collect();
+        entries.sort_unstable();
+        let bytes: usize = entries.iter().map(|(key, value)| key.len() + value.len()).sum();
+        let is_repeated = entries.windows(2).any(|pair| pair[0].0 == pair[1].0);
+        let has_empty = entries.iter().any(|(key, _)| key.is_empty());
+        let is_valid = (1..=MAX_ENTRIES).contains(&entries.len()) && bytes <= MAX_ID_BYTES;
+        (is_valid && !is_repeated && !has_empty).then(|| BucketId(entries.into()))
+    }
+
+    /// Returns the entries, sorted by key.
+    pub fn entries(&self) -> impl ExactSizeIterator<Item = Entry<'_>> {
+        self.0.iter().map(|(key, value)| (&**key, &**value))
+    }
+}
+
+/// What a client is ordered to do with the requests of a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Admits all.
+    Allow,
+    /// Denies all.
+    Deny,
+    /// Admits this number of requests, at least 1, then denies.
+    Admit(u32),
+}
+
+/// A bucket of one client.
+#[derive(Debug, Default)]
+pub(crate) struct Bucket {
+    pub account: Account,
+    pub order: Option<Order>,
+    /// Until when the client obeys the order.
+    pub ends: Micros,
+    /// When the bucket is looked at again without a report; 0 if it is not.
+    pub due: Micros,
+    /// The requests of its last report; none before the second one.
+    pub demand: Option<u64>,
+    /// The reports without requests in a row.
+    pub idle_reports: u8,
+    /// Until when a report may have requests that passed by an order to allow all.
+    pub allowed_until: Micros,
+    pub window: Option<WindowEnd>,
+    /// The limits by which the order was given; none if no limits counted.
+    pub plan: Option<Arc<Plan>>,
+    /// All hits that were granted, reported as admitted, and returned.
+    pub granted: u64,
+    pub admitted: u64,
+    pub returned: u64,
+}
+
+impl Bucket {
+    /// Returns whether it had a request in one of its last two reports.
+    pub fn is_active(&self) -> bool {
+        self.idle_reports < 2
+    }
+
+    /// Returns whether its grant is to be only one hit.
+    pub fn shrinks(&self) -> bool {
+        self.idle_reports == SHRINKS_AFTER
+    }
+
+    /// Returns whether the client may forget it: not if it could then admit a request that is to be denied.
+    pub fn is_abandoned(&self, now: Micros) -> bool {
+        let is_denied = self.order == Some(Order::Deny)
+            && (self.plan.is_none() || self.window.is_some_and(|window| window.left(now) > 0));
+        self.idle_reports > SHRINKS_AFTER && !is_denied
+    }
+
+    /// Returns whether the client still admits requests by a grant that needs no other one yet.
+    pub fn has_grant(&self, now: Micros) -> bool {
+        matches!(self.order, Some(Order::Admit(_))) && now < self.due
+    }
+
+    /// Returns whether a grant of `hits` would bring no more than what the client has for the time until its next report.
+    pub fn needs_no(&self, hits: u32, now: Micros) -> bool {
+        let has = self.account.unreported();
+        let wanted = self.demand.unwrap_or(0).saturating_mul(2).saturating_add(10);
+        let lasts = self.due > now.saturating_add(REPORT_INTERVAL);
+        self.has_grant(now) && lasts && (u64::from(hits)..=wanted).contains(&has)
+    }
+
+    /// Sets what the client is ordered to do from now on.
+    pub fn order(&mut self, now: Micros, order: Order, lasts: Micros) {
+        if self.order == Some(Order::Allow) && order != Order::Allow {
+            self.allowed_until = now.saturating_add(2 * crate::account::REPORT_DELAY);
+        }
+        if !matches!(order, Order::Admit(_)) {
+            self.account.replace(now);
+        }
+        self.order = Some(order);
+        self.ends = now.saturating_add(lasts);
+        self.due = self.ends.saturating_sub(EARLY);
+    }
+
+    /// Returns whether the client obeys an order for long enough that it need not be repeated now.
+    pub fn obeys(&self, now: Micros, order: Order) -> bool {
+        self.order == Some(order) && self.ends > now.saturating_add(2 * SECOND)
+    }
+}

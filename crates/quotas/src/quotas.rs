@@ -1,0 +1,159 @@
+//! What all streams share: the limiter, the active rules, the demand of keys, the counts, and the list of all buckets.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::bucket::{Bucket, BucketId, Order};
+use crate::keys::Keys;
+use crate::metrics::{QuotaCounts, add};
+use crate::options::QuotaOptions;
+use crate::stream::QuotaStream;
+use weir_common::clock::Monotonic;
+use weir_common::entry::OwnedEntry;
+use weir_common::metrics::{MetricSink, MetricSource};
+use weir_controls::ActiveRules;
+use weir_limit::Micros;
+use weir_limiter::Limiter;
+use weir_store::States;
+
+/// Divides limits among the Envoys of all streams.
+#[derive(Debug)]
+pub struct Quotas<S> {
+    pub(crate) limiter: Arc<Limiter<S>>,
+    pub(crate) rules: Arc<ActiveRules>,
+    pub(crate) options: QuotaOptions,
+    pub(crate) keys: Keys,
+    pub(crate) counts: QuotaCounts,
+    clock: Box<dyn Monotonic>,
+    next_stream: AtomicU64,
+    streams: Mutex<HashMap<u64, Arc<Mutex<StreamBuckets>>>>,
+}
+
+/// The buckets of one stream.
+#[derive(Debug, Default)]
+pub(crate) struct StreamBuckets {
+    pub domain: Box<str>,
+    /// The address of the Envoy, or another name of it.
+    pub client: String,
+    pub buckets: HashMap<BucketId, Bucket>,
+}
+
+/// A bucket of one Envoy, as operators see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedBucket {
+    /// The domain of the bucket.
+    pub domain: String,
+    /// The entries of the bucket, by key.
+    pub entries: Vec<OwnedEntry>,
+    /// The Envoy.
+    pub client: String,
+    /// What the Envoy is ordered to do: `allow`, `deny` or `admit`; empty before the first order.
+    pub order: String,
+    /// The hits that the Envoy may use, or has used without a report of it.
+    pub outstanding: u64,
+    /// The milliseconds until the order ends.
+    pub ends_ms: u64,
+    /// The requests of the last report; none before the second one.
+    pub demand: Option<u64>,
+    /// All hits that were granted.
+    pub granted: u64,
+    /// All requests that the Envoy has reported as admitted.
+    pub admitted: u64,
+    /// All granted hits that were returned to the store.
+    pub returned: u64,
+}
+
+impl<S: States> Quotas<S> {
+    /// Returns quotas without streams. `clock` goes on while the machine is suspended.
+    pub fn new(
+        limiter: Arc<Limiter<S>>,
+        rules: Arc<ActiveRules>,
+        clock: impl Monotonic,
+        options: QuotaOptions,
+    ) -> Quotas<S> {
+        let (keys, counts, streams) = Default::default();
+        let (clock, next_stream) = (Box::new(clock), AtomicU64::new(1));
+        Quotas { limiter, rules, options, keys, counts, clock, next_stream, streams }
+    }
+
+    /// Opens a stream of an Envoy, which `client` names; none if there are too many.
+    pub fn open(self: &Arc<Self>, client: String) -> Option<QuotaStream<S>> {
+        let id = self.next_stream.fetch_add(1, Ordering::Relaxed);
+        let buckets = Arc::new(Mutex::new(StreamBuckets { client, ..StreamBuckets::default() }));
+        let mut streams = self.streams.lock();
+        if streams.len() >= self.options.max_streams {
+            return None;
+        }
+        streams.insert(id, buckets.clone());
+        add(&self.counts.streams, 1);
+        Some(QuotaStream::new(self.clone(), id, buckets))
+    }
+
+    /// Removes a stream that has ended.
+    pub(crate) fn close(&self, id: u64, buckets: usize) {
+        if self.streams.lock().remove(&id).is_some() {
+            self.counts.streams.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.counts.buckets.fetch_sub(buckets as u64, Ordering::Relaxed);
+    }
+
+    /// Returns up to `most` buckets for which `is_wanted` is true, and the number of all of these.
+    pub fn list(
+        &self,
+        most: usize,
+        is_wanted: impl Fn(&str, &BucketId) -> bool,
+    ) -> (Vec<ListedBucket>, usize) {
+        let now = self.now();
+        let streams: Vec<_> = self.streams.lock().values().cloned().collect();
+        let (mut listed, mut found) = (Vec::new(), 0);
+        for stream in streams {
+            let stream = stream.lock();
+            for (id, bucket) in &stream.buckets {
+                if is_wanted(&stream.domain, id) {
+                    found += 1;
+                    if listed.len() < most {
+                        listed.push(stream.listed(id, bucket, now));
+                    }
+                }
+            }
+        }
+        (listed, found)
+    }
+
+    pub(crate) fn now(&self) -> Micros {
+        self.clock.monotonic()
+    }
+}
+
+impl StreamBuckets {
+    fn listed(&self, id: &BucketId, bucket: &Bucket, now: Micros) -> ListedBucket {
+        ListedBucket {
+            domain: self.domain.to_string(),
+            entries: OwnedEntry::copied(id.entries()),
+            client: self.client.clone(),
+            order: match bucket.order {
+                None => "",
+                Some(Order::Allow) => "allow",
+                Some(Order::Deny) => "deny",
+                Some(Order::Admit(_)) => "admit",
+            }
+            .to_owned(),
+            outstanding: bucket.account.unreported(),
+            ends_ms: bucket.ends.saturating_sub(now) / 1_000,
+            demand: bucket.demand,
+            granted: bucket.granted,
+            admitted: bucket.admitted,
+            returned: bucket.returned,
+        }
+    }
+}
+
+impl<S: States> MetricSource for Quotas<S> {
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        self.counts.collect(sink);
+    }
+}
