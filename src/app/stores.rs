@@ -18,7 +18,7 @@ use weir_store::disk::{DiskStore, OpenError};
 use weir_store::guard::{Guard, GuardOptions};
 use weir_store::local::{Local, LocalOptions};
 use weir_store::memory::MemoryStore;
-use weir_store::{Answers, Batch, Operations, StateKey, States, Store, StoreError};
+use weir_store::{Answers, Batch, Grant, Operations, StateKey, States, Store, StoreError};
 
 /// The most denials that are kept at a time, to repeat them without asking Redis. Each takes about 100 bytes.
 const MAX_DENIALS: usize = 64 * 1024;
@@ -167,6 +167,10 @@ impl States for ConfiguredStore {
 
     async fn reset(&self, key: StateKey<'_>, timeout: Duration) -> Result<(), StoreError> {
         dispatch!(self, store => store.reset(key, timeout).await)
+    }
+
+    async fn grant(&self, batch: &Batch<'_>) -> Result<Grant, StoreError> {
+        dispatch!(self, store => store.grant(batch).await)
     }
 }
 

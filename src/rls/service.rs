@@ -5,6 +5,7 @@ mod decode;
 mod health;
 mod metadata;
 mod permissions;
+mod quota;
 mod rate_limit;
 mod response;
 
@@ -13,6 +14,7 @@ pub use budget::{BudgetCall, BudgetService};
 pub use decode::{DecodeError, Decoded, Descriptors, RequestView};
 pub use health::HealthService;
 pub use permissions::{Permissions, Protocol};
+pub use quota::{MAX_QUOTA_MESSAGE_BYTES, QuotaCall, QuotaService};
 pub use rate_limit::{
     HoldGuard, RateLimit, ResponseOptions, Rules, caller_deadline_below, parse_timeout, rejection,
 };

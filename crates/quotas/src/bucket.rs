@@ -29,9 +29,9 @@ pub struct BucketId(Arc<[(Box<str>, Box<str>)]>);
 
 impl BucketId {
     /// Returns the id of a map, in any order; none if it is empty or too large, or a key is empty or repeated.
-    pub fn new<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> Option<BucketId> {
-        let text = |(key, text): (&'a str, &'a str)| {
-            (Box::from(key), Box::from(&*value::encode(text.as_bytes())))
+    pub fn new<'a>(entries: impl Iterator<Item = (&'a str, &'a [u8])>) -> Option<BucketId> {
+        let text = |(key, bytes): (&'a str, &'a [u8])| {
+            (Box::from(key), Box::from(&*value::encode(bytes)))
         };
         let mut entries: Vec<(Box<str>, Box<str>)> =
             entries.map(text).take(MAX_ENTRIES + 1).collect();

@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
 use parking_lot::Mutex;
@@ -29,7 +30,7 @@ use weir_common::failure::OnStoreFailure;
 use weir_controls::{ActiveView, Snapshot};
 use weir_limit::{Decision, Micros, Op, SECOND, Source, UpTo};
 use weir_limiter::{Quota, QuotaKey, Usage};
-use weir_store::{Answers, Batch, Charge, Entry, Grant, Key, Role, States, StoreError, key_text};
+use weir_store::{Answers, Batch, Charge, Entry, Grant, Key, Role, States, key_text};
 
 /// The buckets of a stream whose charges are in flight at the same time.
 const CONCURRENCY: usize = 256;
@@ -162,9 +163,15 @@ impl<S: States> QuotaStream<S> {
         Ok((events, denied))
     }
 
-    /// Returns when [`due`](Self::due) is to be called; none if no bucket waits for anything.
-    pub fn next_due(&self) -> Option<Micros> {
-        self.due.first().map(|(due, _)| *due)
+    /// Returns the time until [`due`](Self::due) is to be called; none if no bucket waits for anything.
+    pub fn until_due(&self) -> Option<Duration> {
+        let (due, _) = self.due.first()?;
+        Some(Duration::from_micros(due.saturating_sub(self.quotas.now())))
+    }
+
+    /// Returns the number of buckets.
+    pub fn buckets(&self) -> usize {
+        self.buckets.lock().buckets.len()
     }
 
     /// Looks at the buckets whose order is about to end, or whose window has ended. Returns what to send.
@@ -231,7 +238,7 @@ impl<S: States> QuotaStream<S> {
     /// Looks at one bucket: settles its report, then gives the next order, if one is due.
     async fn look_at_one(&self, id: BucketId, event: Event) -> Actions {
         // Other streams have a turn between two buckets that need not wait.
-        tokio::task::consume_budget().await;
+        tokio::task::coop::consume_budget().await;
         let usage = match event {
             Event::Report { usage, .. } => usage,
             Event::Due | Event::Changed => Usage::default(),

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::key::{self, record_key};
 use super::options::{RedisOptions, Topology};
-use super::reply::Reply;
+use super::reply::{Reply, Taker};
 use weir_limit::{Micros, Op, Plan, Reservation, ReservationOp, State, hash_hold_id};
 use weir_store::local::LeaseCharge;
-use weir_store::{Charge, Key, Role, StoreError, key_bytes, reserved};
+use weir_store::{Charge, Grant, Key, Role, StoreError, key_bytes, reserved};
 
 /// A charge that waits for its answer. Its plan is the limits of the rule, which are charged together.
 #[derive(Clone, Debug)]
@@ -111,8 +111,8 @@ impl PendingCharge {
         mut reservation: Option<Reservation>,
         now: Micros,
     ) -> Decided {
-        if let Some(lease) = self.reply.lease() {
-            return Decided { allowed: true, returning: self.decide_lease(lease, state, now) };
+        if let Some(taker) = self.reply.taker() {
+            return self.decide_for(taker, state, now);
         }
         let outcome = match self.op {
             Op::Reservation(op) => self.plan.charge_reservation(state, &mut reservation, now, op),
@@ -128,6 +128,21 @@ impl PendingCharge {
     }
 
     #[cold]
+    fn decide_for(&self, taker: &Taker, state: &mut State, now: Micros) -> Decided {
+        match taker {
+            Taker::Grant(granted) => {
+                let grant = granted.get_or_init(|| Grant::charge(&self.plan, state, now, self.op));
+                let decision = grant.decision.clone();
+                let allowed = decision.allowed;
+                self.reply.set(self.index as usize, Ok(decision));
+                Decided { allowed, returning: Vec::new() }
+            }
+            Taker::Lease(lease) => {
+                Decided { allowed: true, returning: self.decide_lease(lease, state, now) }
+            }
+        }
+    }
+
     fn decide_lease(
         &self,
         lease: &LeaseCharge,

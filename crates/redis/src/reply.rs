@@ -1,9 +1,9 @@
-//! The answers that a request waits for, or a lease (hits that are charged ahead of requests).
+//! The answers that a request, a grant, or a lease (hits that are charged ahead of requests) waits for.
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tracing::Span;
 
 use weir_store::local::LeaseCharge;
-use weir_store::{Answer, Answers, StoreError};
+use weir_store::{Answer, Answers, Grant, StoreError};
 
 #[derive(Debug)]
 pub(super) struct Reply {
@@ -22,8 +22,17 @@ pub(super) struct Reply {
     deadline: Option<Instant>,
     /// The spans of the request's round trips; none if the request is not traced.
     spans: Option<Box<Mutex<ReplySpans>>>,
-    /// The lease that takes the answer in place of a request.
-    lease: Option<Arc<LeaseCharge>>,
+    /// What needs more than the answer; none for a request.
+    taker: Option<Box<Taker>>,
+}
+
+/// What needs to know how its one charge is undone, and the time of the store.
+#[derive(Debug)]
+pub(super) enum Taker {
+    /// It is set before its answer.
+    Grant(Arc<OnceLock<Grant>>),
+    /// It takes the place of the answer, for which nobody waits.
+    Lease(Arc<LeaseCharge>),
 }
 
 #[derive(Debug)]
@@ -45,12 +54,13 @@ struct Inner {
 impl Reply {
     /// Returns the replies to a number of charges that nobody waits for.
     pub fn unawaited(charges: usize) -> Arc<Reply> {
-        Arc::new(Reply::new(charges, StoreError::TimedOut, None, None))
+        Arc::new(Reply::new(charges, StoreError::TimedOut, None, None, None))
     }
 
     /// Returns the reply to a charge of a lease. Nobody waits for it, so it has no deadline.
     pub fn to_lease(lease: Arc<LeaseCharge>) -> Arc<Reply> {
-        Arc::new(Reply { lease: Some(lease), ..Reply::new(1, StoreError::TimedOut, None, None) })
+        let taker = Some(Box::new(Taker::Lease(lease)));
+        Arc::new(Reply::new(1, StoreError::TimedOut, None, None, taker))
     }
 
     /// Charges not answered by the deadline fail with `unanswered`. Round trips are recorded below `span`, if any.
@@ -59,6 +69,7 @@ impl Reply {
         unanswered: StoreError,
         deadline: Option<Instant>,
         span: Option<&Span>,
+        taker: Option<Box<Taker>>,
     ) -> Reply {
         let answers = Answers::from_elem(Err(unanswered), charges);
         let inner = Inner { answers, missing: charges, dropped: false, waker: None };
@@ -66,12 +77,20 @@ impl Reply {
         let spans = span.map(|span| {
             Box::new(Mutex::new(ReplySpans { parent: Some(span.clone()), trips: Vec::new() }))
         });
-        Reply { inner: Mutex::new(inner), abandoned, deadline, spans, lease: None }
+        Reply { inner: Mutex::new(inner), abandoned, deadline, spans, taker }
+    }
+
+    #[inline]
+    pub fn taker(&self) -> Option<&Taker> {
+        self.taker.as_deref()
     }
 
     #[inline]
     pub fn lease(&self) -> Option<&Arc<LeaseCharge>> {
-        self.lease.as_ref()
+        match self.taker() {
+            Some(Taker::Lease(lease)) => Some(lease),
+            Some(Taker::Grant(_)) | None => None,
+        }
     }
 
     #[inline]

@@ -1,4 +1,4 @@
-//! Reads and resets the state of single keys, when operators ask for that.
+//! Reads, resets and grants hits of single keys.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::store::RedisStore;
 use crate::codec::PlanCodec;
 use crate::codec::reservation::read_record;
 use weir_limit::{KeyState, Micros, Plan, Reservation, SECOND, State};
-use weir_store::{StateKey, States, StoreError};
+use weir_store::{Batch, Grant, StateKey, States, StoreError};
 
 /// The milliseconds after which all that is reserved now has lapsed, by whichever clock.
 const RESERVED_MS: u64 =
@@ -61,6 +61,11 @@ impl States for RedisStore {
         }
         store.ask_about_state(stored.slot, &command, timeout).await?;
         Ok(())
+    }
+
+    async fn grant(&self, batch: &Batch<'_>) -> Result<Grant, StoreError> {
+        let charge = batch.charges.first().ok_or(StoreError::Unavailable)?;
+        self.store_of(charge.plan, batch.together).grant_here(*batch).await
     }
 }
 

@@ -24,11 +24,11 @@ use super::deadlines::Deadlines;
 use super::key;
 use super::options::{RedisOptions, Topology};
 use super::pending_charge::{Group, PendingCharge, RedisKey};
-use super::reply::{AllAnswers, Reply};
+use super::reply::{AllAnswers, Reply, Taker};
 use weir_common::threads;
 use weir_limit::{Op, Plan};
 use weir_store::local::LeaseCharge;
-use weir_store::{Answers, Batch, Charge, Store, StoreError};
+use weir_store::{Answers, Batch, Charge, Grant, Store, StoreError};
 
 /// Keeps states in Redis, where all programs with the same keys share them.
 ///
@@ -151,6 +151,25 @@ impl RedisStore {
         &'a self,
         batch: Batch<'a>,
     ) -> impl Future<Output = Answers> + Send + use<'a> {
+        let waiting = self.send(batch, None);
+        async move {
+            AllAnswers(&waiting.reply).await;
+            waiting.reply.take()
+        }
+    }
+
+    /// Charges a batch of one charge, whatever its plan, and returns what undoes it.
+    pub(super) async fn grant_here(&self, batch: Batch<'_>) -> Result<Grant, StoreError> {
+        let granted = Arc::new(OnceLock::new());
+        let waiting = self.send(batch, Some(Box::new(Taker::Grant(granted.clone()))));
+        AllAnswers(&waiting.reply).await;
+        waiting.reply.take().pop().unwrap_or(Err(StoreError::Unavailable))?;
+        granted.get().cloned().ok_or(StoreError::Unavailable)
+    }
+
+    // The rare grants must not turn it into a call where requests have it inlined.
+    #[inline(always)]
+    fn send<'a>(&'a self, batch: Batch<'a>, taker: Option<Box<Taker>>) -> CancelOnDrop<'a> {
         let connections = self.connections();
         let deadline = Instant::now().checked_add(batch.timeout);
         let whole = batch.timeout.saturating_add(batch.waited);
@@ -158,7 +177,8 @@ impl RedisStore {
             true => StoreError::CallerDeadline,
             false => StoreError::TimedOut,
         };
-        let reply = Arc::new(Reply::new(batch.charges.len(), unanswered, deadline, batch.span));
+        let (charges, span) = (batch.charges.len(), batch.span);
+        let reply = Arc::new(Reply::new(charges, unanswered, deadline, span, taker));
         let options = &self.shared.options;
         let pending = batch.charges.iter().enumerate().map(|(index, charge)| {
             let key = RedisKey::new(options, &charge.key, charge.plan, batch.together);
@@ -179,11 +199,7 @@ impl RedisStore {
         if let Some(deadline) = deadline {
             self.deadlines().add(deadline, &reply);
         }
-        let waiting = CancelOnDrop { options, connections, batch, reply };
-        async move {
-            AllAnswers(&waiting.reply).await;
-            waiting.reply.take()
-        }
+        CancelOnDrop { options, connections, batch, reply }
     }
 }
 

@@ -46,6 +46,7 @@
 pub mod bans;
 mod charges;
 pub mod fakes;
+pub mod grants;
 pub mod holds;
 #[cfg(test)]
 pub mod model;

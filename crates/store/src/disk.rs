@@ -52,7 +52,7 @@ use crate::charge::{Answers, Batch};
 use crate::error::StoreError;
 use crate::memory::MemoryStore;
 use crate::memory::saving::shard_bits;
-use crate::states::{StateKey, States};
+use crate::states::{Grant, StateKey, States};
 use crate::store::Store;
 use weir_common::clock::Clock;
 use weir_common::threads::Failures;
@@ -216,5 +216,10 @@ impl<C: Clock> States for DiskStore<C> {
         self.loaded_within(timeout).await?;
         self.memory.reset_now(key);
         Ok(())
+    }
+
+    async fn grant(&self, batch: &Batch<'_>) -> Result<Grant, StoreError> {
+        self.loaded_within(batch.timeout).await?;
+        self.memory.grant_now(batch)
     }
 }

@@ -16,7 +16,7 @@ use futures_util::FutureExt;
 use crate::charge::{Answer, Answers, Batch};
 use crate::error::StoreError;
 use crate::memory::MemoryStore;
-use crate::states::{StateKey, States};
+use crate::states::{Grant, StateKey, States};
 use crate::store::Store;
 use weir_common::clock::{Clock, Monotonic};
 use weir_common::failure::OnStoreFailure;
@@ -150,6 +150,18 @@ impl<S: States, C: Clock + Monotonic + Clone> States for Guard<S, C> {
             local.reset_now(StateKey { plan: &plan, ..key });
         }
         reset
+    }
+
+    /// What a policy decides has the time of the guard, and is undone by nothing.
+    async fn grant(&self, batch: &Batch<'_>) -> Result<Grant, StoreError> {
+        let granted = self.inner.grant(batch).await;
+        let mut answer = [Grant::answer(&granted)];
+        self.check(batch, &mut answer);
+        let [answer] = answer;
+        granted.or_else(|_| {
+            let now = self.clock.now();
+            answer.map(|decision| Grant { decision, undos: Vec::new(), now })
+        })
     }
 }
 

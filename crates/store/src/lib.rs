@@ -30,7 +30,7 @@ pub use self::operations::{
     BackendStatus, FailureStatus, Late, Operations, SavedStatus, StoreStatus,
 };
 pub use self::shared::{RowChange, SharedTable, TableError, TableRow, TableVersion, TableWritten};
-pub use self::states::{StateKey, States};
+pub use self::states::{Grant, StateKey, States};
 pub use self::store::Store;
 pub use weir_common::entry::Entry;
 pub use weir_common::failure::OnStoreFailure;

@@ -23,7 +23,7 @@ pub use self::table::{LeaseCharge, LocalOptions};
 use self::table::{LocalTable, Sent};
 use crate::charge::{Answer, Answers, Batch, Charge};
 use crate::error::StoreError;
-use crate::states::{StateKey, States};
+use crate::states::{Grant, StateKey, States};
 use crate::store::Store;
 use weir_common::clock::Monotonic;
 use weir_limit::{Decision, KeyState, LeasedHits, Micros};
@@ -80,6 +80,8 @@ use weir_limit::{Decision, KeyState, LeasedHits, Micros};
 /// **Returned.** What is left after the length of a lease is returned by an [undo](weir_limit::Op::Undo); at once where
 /// a request asks for more hits than are left or does anything else than take and look, where the plan changes, and
 /// when the process drains. It is sent before the charge that caused it. Nothing is returned of a key that is reset.
+///
+/// **Beside grants.** A [grant](States::grant) leaves the lease of its key as it is; an undo of granted hits ends it.
 ///
 /// **Time** is read for each hit, from a clock that goes on while the machine is suspended.
 ///
@@ -244,6 +246,15 @@ impl<S: States> States for Local<S> {
         // What was learned meanwhile may be of the state before.
         self.table.reset(&key.charge());
         reset
+    }
+
+    async fn grant(&self, batch: &Batch<'_>) -> Result<Grant, StoreError> {
+        let sent = (!self.table.is_off()).then(|| Sent::new(batch, self.table.now()));
+        let granted = self.inner.grant(batch).await;
+        if let Some(sent) = sent {
+            self.learn(batch.charges, &[Grant::answer(&granted)], sent);
+        }
+        granted
     }
 }
 

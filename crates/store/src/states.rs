@@ -1,13 +1,13 @@
-//! Reads and resets the states of single keys, for operators (`weir state`, `weir reset`).
+//! Single keys, not on the path of a request: operators read and reset their states, and clients are granted hits.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::charge::{Charge, Key, Role};
+use crate::charge::{Answer, Batch, Charge, Key, Role};
 use crate::error::StoreError;
 use crate::store::Store;
-use weir_limit::{KeyState, Micros, Op, Plan};
+use weir_limit::{Decision, KeyState, Micros, Op, Plan, State, Undo};
 
 /// A key and its plan (the limits of its rule), as in a [`Charge`] of it.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,38 @@ impl<'a> StateKey<'a> {
     }
 }
 
-/// A store whose states can be read and reset. Not on the path of a request.
+/// Hits of a key that a client may spend without asking again.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    /// The decision of the charge: `granted` hits, and what the limits have left after it.
+    pub decision: Decision,
+    /// What returns the granted hits, to be undone last to first. Empty if nothing was granted, or if the store did not
+    /// charge the hits itself: the source of the decision is not [`Store`](weir_limit::Source::Store).
+    pub undos: Vec<Undo>,
+    /// The store's time at which it charged.
+    pub now: Micros,
+}
+
+impl Grant {
+    /// Charges the state of a key in a store. Denied hits are not returned, even where a limit charges them.
+    pub fn charge(plan: &Plan, state: &mut State, now: Micros, op: Op) -> Grant {
+        let (outcome, mut undos) = plan.charge_undoable(state, now, op);
+        let decision = outcome.decision;
+        if decision.granted == 0 {
+            undos.clear();
+        }
+        Grant { decision, undos, now }
+    }
+
+    pub(crate) fn answer(granted: &Result<Grant, StoreError>) -> Answer {
+        match granted {
+            Ok(grant) => Ok(grant.decision.clone()),
+            Err(failed) => Err(*failed),
+        }
+    }
+}
+
+/// A store whose states can be read and reset, and which grants hits. Not on the path of a request.
 pub trait States: Store {
     /// Reads a key's state with what its id has reserved, and counts the hits of the last `spans`. Changes neither the
     /// state nor its expiry. Ends within `timeout`.
@@ -63,4 +94,15 @@ pub trait States: Store {
         key: StateKey<'_>,
         timeout: Duration,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Charges the one charge of a batch, as [`charge`](Store::charge) does, and returns also what undoes it and the
+    /// time of the store. Its operation is [`UpTo`](Op::UpTo). It is charged for itself, without a hold:
+    /// [`together`](Batch::together) is false, and [`hold`](Charge::hold) is none.
+    ///
+    /// If the future is dropped before it resolves, the hits stay charged, unless they were not sent yet.
+    ///
+    /// # Errors
+    ///
+    /// Those of the charge. With a failure policy, its decision takes their place, as for any other charge.
+    fn grant(&self, batch: &Batch<'_>) -> impl Future<Output = Result<Grant, StoreError>> + Send;
 }

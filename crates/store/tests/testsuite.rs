@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{Decision, KeyState, Micros, Op, Reservation, ReservationResult, State};
 use weir_store::conformance::{self, DAWN};
-use weir_store::{Answer, Answers, Batch, Charge, StateKey, States, Store, StoreError};
+use weir_store::{Answer, Answers, Batch, Charge, Grant, StateKey, States, Store, StoreError};
 
 /// A key and the shape of its plan.
 type MapKey = (String, Vec<(String, String)>, String);
@@ -30,12 +30,7 @@ struct MapStore {
 
 impl Maps {
     fn charge(&mut self, charge: &Charge<'_>, now: Micros) -> Answer {
-        let key = MapStore::map_key(StateKey {
-            key: charge.key,
-            plan: charge.plan,
-            together: false,
-            id: None,
-        });
+        let key = MapStore::key_of(charge);
         let state = self.states.entry(key.clone()).or_default();
         let outcome = match (charge.op, charge.hold) {
             (Op::Reservation(op), Some(id)) => {
@@ -54,6 +49,11 @@ impl Maps {
 impl MapStore {
     fn new(clock: Arc<ManualClock>) -> MapStore {
         MapStore { clock, maps: Mutex::default() }
+    }
+
+    fn key_of(charge: &Charge<'_>) -> MapKey {
+        let Charge { key, plan, .. } = *charge;
+        MapStore::map_key(StateKey { key, plan, together: false, id: None })
     }
 
     fn map_key(StateKey { key, plan, .. }: StateKey<'_>) -> MapKey {
@@ -119,6 +119,12 @@ impl States for MapStore {
             }
         }
         Ok(())
+    }
+
+    async fn grant(&self, batch: &Batch<'_>) -> Result<Grant, StoreError> {
+        let (mut maps, charge) = (self.maps.lock(), &batch.charges[0]);
+        let state = maps.states.entry(MapStore::key_of(charge)).or_default();
+        Ok(Grant::charge(charge.plan, state, self.clock.now(), charge.op))
     }
 }
 

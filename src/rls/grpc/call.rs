@@ -20,7 +20,7 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::Response;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tonic::{Code, Status};
 
 use super::fairness::{Outbound, RESPONSE_OVERHEAD_BYTES, ReadScheduler};

@@ -5,7 +5,7 @@ use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -21,9 +21,9 @@ use tower_service::Service;
 use super::call::{CallContext, memory_exceeded};
 use super::client_wait::send_data;
 use super::server::Grpc;
-use super::stats::OtherMethod;
+use super::stats::{OtherMethod, STREAM_QUOTAS};
 use crate::net::HeldMemory;
-use crate::rls::service::HoldGuard;
+use crate::rls::service::{HoldGuard, QuotaCall};
 use crate::trace::RequestTrace;
 use weir_store::Store;
 
@@ -49,9 +49,12 @@ pub(super) fn start<S: Store>(
 ) {
     let path = request.uri().path();
     let is_budget = path.starts_with("/weir.budget.");
+    let is_quotas = path == STREAM_QUOTAS;
+    // Other calls may wait behind the few of health and reflection.
+    let is_counted = !is_budget && !is_quotas;
     let bytes = if is_budget { BUDGET_BYTES } else { CALL_BYTES };
     let mut reservation = shared.memory.reservation();
-    let refused = if !is_budget && Arc::strong_count(&shared.tonic_calls) > MAX_CALLS {
+    let refused = if is_counted && Arc::strong_count(&shared.tonic_calls) > MAX_CALLS {
         let text = format!(
             "more than {MAX_CALLS} concurrent calls of health and reflection on one connection"
         );
@@ -65,9 +68,13 @@ pub(super) fn start<S: Store>(
         let _ = respond.send_response(status.into_http::<()>(), true);
         return;
     }
-    let held = (reservation, (!is_budget).then(|| shared.tonic_calls.clone()));
+    let held = (reservation, is_counted.then(|| shared.tonic_calls.clone()));
     let (routes, timeout) = (shared.grpc.routes.clone(), shared.grpc.limits.timeout);
-    let unread = path.starts_with("/grpc.reflection.").then(|| shared.memory.reservation());
+    let unread = match path {
+        _ if is_quotas => Unread::Counted { held: shared.memory.reservation(), bytes: Arc::default() },
+        path if path.starts_with("/grpc.reflection.") => Unread::Any(shared.memory.reservation()),
+        _ => Unread::Nothing,
+    };
     let method = OtherMethod::of(path);
     let trace = match method.full_name().filter(|_| is_budget) {
         Some(name) => shared.grpc.sampler.start_call(name, request.headers(), &shared.ends),
@@ -75,6 +82,14 @@ pub(super) fn start<S: Store>(
     };
     if let Some(span) = trace.span() {
         request.extensions_mut().insert(span.clone());
+    }
+    if let Unread::Counted { bytes, .. } = &unread {
+        request.extensions_mut().insert(QuotaCall {
+            client: shared.ends.client,
+            memory: shared.memory.clone(),
+            leaving: shared.leaving.subscribe(),
+            unread: bytes.clone(),
+        });
     }
     let call = BridgedCall {
         respond,
@@ -110,7 +125,7 @@ impl<S: Store> BridgedCall<S> {
         mut self,
         mut routes: Routes,
         request: Request<RecvStream>,
-        unread: Option<HeldMemory>,
+        unread: Unread,
     ) {
         let refused = Arc::<AtomicBool>::default();
         let body = |stream| RequestBody { stream, unread, refused: refused.clone() };
@@ -198,12 +213,20 @@ async fn send(
     }
 }
 
+/// The memory for what arrives of a call while its service does not read.
+enum Unread {
+    /// It reads all at once.
+    Nothing,
+    /// From its reading of a message to its waiting for the next, as much as the flow-control window allows.
+    Any(HeldMemory),
+    /// The bytes since the last message that it has read, which it sets to 0.
+    Counted { held: HeldMemory, bytes: Arc<AtomicUsize> },
+}
+
 /// A request's body as tonic reads it.
 struct RequestBody {
     stream: RecvStream,
-    /// Memory for what arrives while the service does not read: from its reading of a message to its waiting for the
-    /// next. None if it reads all at once.
-    unread: Option<HeldMemory>,
+    unread: Unread,
     /// Set if there was none.
     refused: Arc<AtomicBool>,
 }
@@ -211,10 +234,14 @@ struct RequestBody {
 impl RequestBody {
     /// Holds or releases the memory for what is not read, by the result of reading.
     fn hold(&mut self, polled: &Poll<Option<Result<Bytes, h2::Error>>>) -> Result<(), Status> {
-        let Some(unread) = &mut self.unread else { return Ok(()) };
-        let is_held = match polled {
-            Poll::Ready(Some(Ok(_))) => unread.resize(UNREAD_BYTES),
-            _ => unread.resize(0),
+        let is_held = match (&mut self.unread, polled) {
+            (Unread::Nothing, _) => return Ok(()),
+            (Unread::Any(held), Poll::Ready(Some(Ok(_)))) => held.resize(UNREAD_BYTES),
+            (Unread::Any(held), _) => held.resize(0),
+            (Unread::Counted { held, bytes }, Poll::Ready(Some(Ok(data)))) => {
+                held.resize(bytes.fetch_add(data.len(), Ordering::Relaxed) + data.len())
+            }
+            (Unread::Counted { held, bytes }, _) => held.resize(bytes.load(Ordering::Relaxed)),
         };
         self.refused.store(!is_held, Ordering::Relaxed);
         if is_held { Ok(()) } else { Err(memory_exceeded()) }

@@ -101,8 +101,13 @@ impl Plan {
 
     /// Reads a packed state as [`inspect`](Self::inspect) does, for a plan that [`packs`](Self::packs).
     pub fn inspect_packed(&self, packed: Packed, now: Micros, spans: &[Micros]) -> KeyState {
+        self.inspect(&self.unpack(packed, now), now, spans)
+    }
+
+    /// Returns a packed state in its other form, for a plan that [`packs`](Self::packs).
+    pub fn unpack(&self, packed: Packed, now: Micros) -> State {
         let states = self.limits.iter().map(|limit| limit.algorithm.unpack(packed, now));
-        self.inspect_states(states.collect(), &HitLog::default(), now, spans)
+        State::new(states.collect(), HitLog::default())
     }
 
     fn inspect_states(

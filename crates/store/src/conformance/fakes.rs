@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use crate::charge::{Answers, Batch, Charge};
 use crate::error::StoreError;
 use crate::local::table::LeaseCharge;
-use crate::states::{StateKey, States};
+use crate::states::{Grant, StateKey, States};
 use crate::store::Store;
 use weir_limit::{KeyState, Micros, Plan};
 
@@ -97,6 +97,16 @@ impl<S: States> States for Fake<S> {
             None => self.inner.reset(key, timeout).await,
         }
     }
+
+    async fn grant(&self, batch: &Batch<'_>) -> Result<Grant, StoreError> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.charges.fetch_add(batch.charges.len(), Ordering::Relaxed);
+        let failed = (self.fails.lock())(&batch.charges[0]);
+        match failed {
+            Some(failed) => Err(failed),
+            None => self.inner.grant(batch).await,
+        }
+    }
 }
 
 /// A store that never answers.
@@ -148,6 +158,12 @@ impl<S: States> States for Gated<S> {
     async fn reset(&self, key: StateKey<'_>, timeout: Duration) -> Result<(), StoreError> {
         self.inner.reset(key, timeout).await
     }
+
+    async fn grant(&self, batch: &Batch<'_>) -> Result<Grant, StoreError> {
+        let granted = self.inner.grant(batch).await;
+        self.release.acquire().await.unwrap().forget();
+        granted
+    }
 }
 
 /// One store of several wrappers.
@@ -181,5 +197,9 @@ impl<S: States> States for Arc<S> {
 
     async fn reset(&self, key: StateKey<'_>, timeout: Duration) -> Result<(), StoreError> {
         (**self).reset(key, timeout).await
+    }
+
+    async fn grant(&self, batch: &Batch<'_>) -> Result<Grant, StoreError> {
+        (**self).grant(batch).await
     }
 }

@@ -1,4 +1,4 @@
-//! States that are read and reset.
+//! States that are read and reset, and hits that are granted.
 
 use std::sync::Arc;
 
@@ -20,6 +20,7 @@ pub async fn conforms(store: &impl States, clock: &ManualClock) {
     counts_over_spans(store, clock).await;
     reservations::states_conform(store, clock).await;
     super::bans::reads_and_resets(store, clock).await;
+    super::grants::conforms(store, clock).await;
 }
 
 /// Plans of every form of a state.

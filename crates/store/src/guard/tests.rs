@@ -142,6 +142,26 @@ async fn each_error_is_answered_by_policy_and_counted() {
 }
 
 #[tokio::test]
+async fn a_failed_grant_is_answered_as_a_charge_and_undone_by_nothing() {
+    let plan = plan(100, Unit::Minute);
+    let entries = [("key", "a")];
+    let up_to = UpTo { least: 1, most: 4, share: NonZeroU32::MIN };
+    let charges = [charge_of(&entries, &plan, Op::UpTo(up_to))];
+    for policy in OnStoreFailure::ALL {
+        let [(guard, clock), (charged, _)] = [guarded(policy, 2), guarded(policy, 2)];
+        down(&guard);
+        down(&charged);
+        let expected = ask(&charged, &charges, false, None).await.swap_remove(0);
+        let granted = guard.grant(&Batch::new(&charges, Duration::from_millis(8))).await;
+        assert_eq!((guard.counts().charges(), guard.counts().degraded(policy)), (1, 1));
+        if let Ok(grant) = &granted {
+            assert_eq!((grant.undos.len(), grant.now), (0, clock.now()));
+        }
+        assert_eq!(granted.map(|grant| grant.decision), expected, "{policy:?}");
+    }
+}
+
+#[tokio::test]
 async fn the_policy_of_a_batch_overrides_that_of_the_guard() {
     let plan = plan(7, Unit::Minute);
     let entries = [("key", "a")];

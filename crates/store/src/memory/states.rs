@@ -1,10 +1,11 @@
-//! Reads and resets the state of a single key in the memory store, for operators.
+//! Reads, resets and grants hits of a single key in the memory store, under the lock of its shard.
 
 use std::time::Duration;
 
 use super::MemoryStore;
+use crate::charge::Batch;
 use crate::error::StoreError;
-use crate::states::{StateKey, States};
+use crate::states::{Grant, StateKey, States};
 use weir_common::clock::Clock;
 use weir_limit::{KeyState, Micros, Packed, State};
 
@@ -42,6 +43,22 @@ impl<C: Clock> MemoryStore<C> {
             shard.list_reservation(&fingerprint.print, changed);
         }
     }
+
+    /// Charges a key, and a copy of its state to find what undoes it.
+    pub(crate) fn grant_now(&self, batch: &Batch<'_>) -> Result<Grant, StoreError> {
+        let charge = batch.charges.first().ok_or(StoreError::Unavailable)?;
+        let (now, fingerprint) = (self.now(), self.fingerprints.of(charge));
+        let print = &fingerprint.print;
+        let mut shard = self.shards[self.shard_of(&fingerprint)].0.lock();
+        let mut copy = match self.packs(charge.plan) {
+            true => charge.plan.unpack(shard.copy::<Packed>(print), now.micros),
+            false => *shard.copy::<Box<State>>(print),
+        };
+        let decision = self.charge_shard(&mut shard, print, charge, now);
+        drop(shard);
+        // The copy may have expired, which matters only to a limit without windows: nothing undoes its hits.
+        Ok(Grant { decision, ..Grant::charge(charge.plan, &mut copy, now.micros, charge.op) })
+    }
 }
 
 impl<C: Clock> States for MemoryStore<C> {
@@ -57,5 +74,9 @@ impl<C: Clock> States for MemoryStore<C> {
     async fn reset(&self, key: StateKey<'_>, _timeout: Duration) -> Result<(), StoreError> {
         self.reset_now(key);
         Ok(())
+    }
+
+    async fn grant(&self, batch: &Batch<'_>) -> Result<Grant, StoreError> {
+        self.grant_now(batch)
     }
 }

@@ -68,6 +68,10 @@ impl States for Restarting {
     async fn reset(&self, key: StateKey<'_>, timeout: Duration) -> Result<(), StoreError> {
         self.store().reset(key, timeout).await
     }
+
+    async fn grant(&self, batch: &Batch<'_>) -> Result<Grant, StoreError> {
+        self.store().grant(batch).await
+    }
 }
 
 proptest! {

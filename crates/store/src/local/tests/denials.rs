@@ -370,8 +370,13 @@ async fn waits_that_added_or_granted_hits_lengthen_are_asked_for_again() {
     assert_eq!(waits().await, Some(2 * SECOND));
     make(&store, &plan, Op::UpTo(UpTo { least: 0, most: 1, share: NonZeroU32::MIN })).await;
     assert_eq!(waits().await, Some(3 * SECOND));
+    let key = Key { domain: "d", entries: &[("key", "a")] };
+    let op = Op::UpTo(UpTo { least: 1, most: 1, share: NonZeroU32::MIN });
+    let one = Charge { key, plan: &plan, op, hold: None, role: Role::Enforced };
+    assert_eq!(store.grant(&Batch::new(&[one], MAX)).await.unwrap().decision.granted, 1);
+    assert_eq!(waits().await, Some(4 * SECOND));
     make(&store, &plan, Op::Add { hits: 4, limits: 1 }).await;
-    assert_eq!(waits().await, Some(7 * SECOND));
+    assert_eq!(waits().await, Some(8 * SECOND));
 }
 
 #[tokio::test]

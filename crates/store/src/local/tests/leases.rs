@@ -158,6 +158,12 @@ impl States for Shared {
         self.states.lock().remove(&Shared::name(&key.charge()));
         Ok(())
     }
+
+    async fn grant(&self, batch: &Batch<'_>) -> Result<Grant, StoreError> {
+        let (mut states, charge) = (self.states.lock(), &batch.charges[0]);
+        let state = states.entry(Shared::name(charge)).or_default();
+        Ok(Grant::charge(charge.plan, state, self.clock.now(), charge.op))
+    }
 }
 
 fn limit(algorithm: impl Into<Algorithm>, n: u32) -> Limit {
@@ -305,6 +311,26 @@ fn what_does_not_fit_returns_the_rest_first() {
         assert!(decision.allowed && decision.source == Source::Store);
         assert_eq!((left(&replica, &plan), used(&shared, &plan)), (0, 130 - decision.remaining));
     }
+}
+
+#[test]
+fn a_grant_leaves_the_lease_of_its_key_and_its_undo_ends_it() {
+    let shared = Shared::new();
+    let (replica, plan) = (leases(&shared), plan([fixed(1_000, Unit::Hour)]));
+    heat(&replica, &plan);
+    let (leased, charged) = (left(&replica, &plan), used(&shared, &plan));
+    assert!(leased > 0);
+    let key = Key { domain: "d", entries: &[("key", "a")] };
+    let op = Op::UpTo(UpTo { least: 1, most: 30, share: std::num::NonZeroU32::MIN });
+    let charges = [Charge { key, plan: &plan, op, hold: None, role: Role::Enforced }];
+    let batch = Batch::new(&charges, Duration::from_secs(1));
+    let granted = RUNTIME.with(|runtime| runtime.block_on(replica.grant(&batch)).unwrap());
+    assert_eq!(granted.decision.granted, 30);
+    assert_eq!((left(&replica, &plan), used(&shared, &plan)), (leased, charged + 30));
+    for undo in granted.undos {
+        charge_now(&replica, &plan, "a", Op::Undo(undo));
+    }
+    assert_eq!((left(&replica, &plan), used(&shared, &plan)), (0, 40));
 }
 
 #[test]
