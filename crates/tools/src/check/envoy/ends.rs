@@ -1,4 +1,4 @@
-//! Finds the rules that entries may match of which some values are decided by requests.
+//! Finds the rules that entries may match, where requests decide some of the values.
 
 use std::collections::HashSet;
 
