@@ -70,25 +70,25 @@ fn next<'s>(
     Some(ends)
 }
 
-/// Adds, for each order of the entries in which they may match rules, the descriptors with these rules. None if that
-/// takes too long.
-pub(super) fn add_orders<'s>(
+/// For each order of the entries in which they may match rules: the descriptors with these rules. None if that takes too
+/// long.
+pub(super) fn orders<'s>(
     levels: &[Level<'s>],
     entries: &[&SentEntry],
     position: Position,
     findings: &mut Findings,
-    orders: &mut Vec<Vec<Candidate<'s>>>,
-) -> Option<()> {
+) -> Option<Vec<Vec<Candidate<'s>>>> {
+    let mut found = Vec::new();
     for (i, entry) in entries.iter().enumerate() {
         let mut ends = next(levels, entry, position, findings)?;
         let others = [&entries[..i], &entries[i + 1..]].concat();
         if others.is_empty() {
             ends.retain(|end| end.rule.is_some());
-            orders.extend((!ends.is_empty()).then_some(ends));
+            found.extend((!ends.is_empty()).then_some(ends));
         } else if !ends.is_empty() {
-            let levels: Vec<Level<'s>> = ends.iter().map(|end| end.below).collect();
-            add_orders(&levels, &others, position, findings, orders)?;
+            let below: Vec<Level<'s>> = ends.iter().map(|end| end.below).collect();
+            found.extend(orders(&below, &others, position, findings)?);
         }
     }
-    Some(())
+    Some(found)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::actions::{SentEntry, Values};
-use super::ends::add_orders;
+use super::ends::orders;
 use super::filter::Sent;
 use super::findings::Findings;
 use super::nodes::{get, has_type, path, text, walk};
@@ -121,8 +121,7 @@ pub(super) fn ends<'s>(
     findings: &mut Findings,
 ) -> Option<Vec<Candidate<'s>>> {
     let (entries, position) = (sent.entries.iter().collect::<Vec<_>>(), sent.origin.position);
-    let mut orders = Vec::new();
-    add_orders(&[level], &entries, position, findings, &mut orders)?;
+    let orders = orders(&[level], &entries, position, findings)?;
     let sizes = orders.iter().map(Vec::len).fold(0, usize::saturating_add);
     if orders.len() > 1 && !findings.spend(position, sizes.saturating_mul(sizes)) {
         return None;
