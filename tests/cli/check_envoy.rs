@@ -2,6 +2,7 @@
 
 mod charges_and_clusters;
 mod paths_and_domains;
+mod quotas;
 
 use std::fs;
 use std::path::Path;

@@ -320,6 +320,33 @@ fn the_items_of_envoy_are_printed() {
 }
 
 #[test]
+fn the_entries_of_a_quota_bucket_have_no_order() {
+    let (code, out) = text(&["path=/,user=ann"]);
+    assert_eq!((code, out.contains("  rule:   ")), (Some(3), false), "{out}");
+    let (code, out) = text(&["path=/,user=ann", "path=/", "plan=silver", "--quota"]);
+    assert_eq!(code, Some(3));
+    for wanted in
+        ["shop: user=ann,path=/\n", "  rule:   user.path (", "  rule:   path (", "  no rule: "]
+    {
+        assert!(out.contains(wanted), "{wanted} {out}");
+    }
+    let rules = "domain: d\ndescriptors:\n- key: a\n  descriptors: [{ key: b, rate: 1/m }]\n\
+                 - key: b\n  descriptors: [{ key: a, rate: 1/m }]\n";
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("d.yaml"), rules).unwrap();
+    let (code, out, err) =
+        weir(directory.path(), &["explain", "d.yaml", "--quota", "-d", "d", "a=1,b=2"]);
+    assert_eq!((code, out.as_str()), (Some(2), ""));
+    let start =
+        "error: not supported: a quota bucket needs one rule, but it matches 'a.b' (d.yaml:4:";
+    assert!(err.starts_with(start), "{err}");
+    assert!(
+        err.contains(") as a=1,b=2 and 'b.a' (d.yaml:6:") && err.ends_with(") as b=2,a=1\n"),
+        "{err}"
+    );
+}
+
+#[test]
 fn errors_of_files_and_arguments_have_their_own_codes() {
     for (args, code, message) in [
         (

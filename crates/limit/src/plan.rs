@@ -21,7 +21,10 @@ use crate::decision::{ChargeOutcome, Decision, Fill};
 use crate::hit_log::{HitLog, LogBounds};
 use crate::limit::Limit;
 use crate::saved::{self, SavedNumbers};
-use crate::time::{Micros, Unit};
+use crate::time::{Micros, SECOND, Unit};
+
+/// The shortest window, or sub-window, whose hits can be granted.
+const MIN_GRANTED_WINDOW: Micros = 30 * SECOND;
 
 /// The limits of a rule, ready to be charged.
 #[derive(Clone, Debug)]
@@ -263,6 +266,17 @@ impl Plan {
         self.can_lease
     }
 
+    /// Returns whether clients may be granted hits, as quotas: they can be leased, and each window or sub-window is long
+    /// enough for clients to report what they have used.
+    pub fn can_grant(&self) -> bool {
+        // Lengths of calendar windows differ, but none is short.
+        let is_long = |limit: &Limit| {
+            let end = |t| limit.algorithm.window_end(t).unwrap_or(t);
+            end(end(0)) - end(0) >= MIN_GRANTED_WINDOW
+        };
+        self.can_lease && self.limits.iter().all(is_long)
+    }
+
     /// Returns the end of the earliest window, or sub-window, of `t`: hits that are charged at `t` count for
     /// every request until then. `t` where some limit does not count by windows.
     pub fn window_end(&self, t: Micros) -> Micros {
@@ -392,7 +406,9 @@ fn hash(shape: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use crate::{BucketedWindow, Gcra, Limit, Plan, SECOND, SlidingWindow, Unit};
+    use crate::{
+        BucketedWindow, Calendar, FixedWindow, Gcra, Limit, Plan, SECOND, SlidingWindow, Unit,
+    };
 
     fn limit(algorithm: impl Into<crate::Algorithm>) -> Limit {
         let minute = Limit::fixed_window(5, Unit::Minute, 1).unwrap();
@@ -431,6 +447,34 @@ mod tests {
             vec![Limit { shadow_mode: true, ..sliding() }, sliding()],
         ] {
             assert!(!Plan::new(limits).can_lease());
+        }
+    }
+
+    #[test]
+    fn only_long_windows_can_be_granted() {
+        let sliding = |seconds| limit(SlidingWindow { n: 5, period: seconds * SECOND });
+        let ring = |buckets| limit(BucketedWindow { n: 5, period: 60 * SECOND, buckets });
+        let calendar = Calendar::new(Unit::Day, "Europe/Berlin").unwrap();
+        let day = FixedWindow { n: 5, period: 86_400 * SECOND, calendar: Some(calendar.into()) };
+        let year = Limit::fixed_window(5, Unit::Year, 1).unwrap();
+        for (limits, can_grant) in [
+            (vec![Limit::fixed_window(5, Unit::Minute, 1).unwrap()], true),
+            (vec![Limit::fixed_window(5, Unit::Second, 1).unwrap()], false),
+            (vec![limit(day)], true),
+            (vec![year.clone()], true),
+            (vec![sliding(30)], true),
+            (vec![sliding(29)], false),
+            (vec![ring(2)], true),
+            (vec![ring(3)], false),
+            (vec![sliding(60), ring(2)], true),
+            (vec![sliding(60), sliding(1)], false),
+            // It charges what the other limit denies.
+            (vec![year, sliding(60)], false),
+            (vec![limit(Gcra::new(5, 60 * SECOND, 5, 0).unwrap())], false),
+        ] {
+            let plan = Plan::new(limits);
+            assert_eq!(plan.can_grant(), can_grant, "{plan:?}");
+            assert!(!plan.without_leases().can_grant());
         }
     }
 }

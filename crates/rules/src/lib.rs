@@ -36,6 +36,7 @@ pub use compile::Loaded;
 pub use describe::{LimitDescription, RuleDescription, RuleOfDomain};
 pub use matcher::near_miss::NearMiss;
 pub use matcher::trace::{Candidate, Level, Trace, TraceStep, Within};
+pub use matcher::unordered::UnorderedMatch;
 pub use metrics::{HitTotals, RuleTotals, collect_metrics, totals};
 pub use model::proto;
 pub use model::reserve::{Reserve, ReserveStep};

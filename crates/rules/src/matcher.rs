@@ -11,6 +11,7 @@ pub(crate) mod near_miss;
 pub(crate) mod overlap;
 pub(crate) mod trace;
 mod tree;
+pub(crate) mod unordered;
 mod value_sets;
 
 use std::borrow::Cow;

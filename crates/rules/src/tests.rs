@@ -21,6 +21,7 @@ mod source;
 mod to_yaml;
 mod totals;
 mod trace;
+mod unordered;
 mod xds;
 mod yaml_help;
 

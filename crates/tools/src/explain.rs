@@ -15,9 +15,10 @@ use super::api_client::{ApiClient, ClientError, ServerArgs, read, with_query};
 use super::print::{self, Output, finish};
 use super::rule_files::RuleFileArgs;
 use weir_common::descriptor::{DescriptorArg, descriptor_text, parse_request};
+use weir_common::entry::Entry;
 use weir_limiter::explain::{Explained, LiveDescriptor, explain};
 use weir_limiter::{Descriptor, Request};
-use weir_rules::RuleSet;
+use weir_rules::{Domain, RuleSet, UnorderedMatch};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -49,6 +50,9 @@ pub struct ExplainArgs {
     /// For a descriptor that matches no rule, also list up to 20 rules whose first entry it has.
     #[arg(long)]
     near: bool,
+    /// The entries are those of a quota bucket of Envoy: any order matches.
+    #[arg(long, conflicts_with_all = ["envoy_actions", "server"])]
+    quota: bool,
     /// Instead of -d: print the items of Envoy's `rate_limits` that reserve hits of a rule with `reserve`, and settle
     /// them.
     #[arg(long, value_name = "RULE", conflicts_with_all = ["domain", "near", "server", "output"])]
@@ -115,10 +119,38 @@ fn explain_by_server(args: &ExplainArgs) -> Result<Value, ClientError> {
 
 fn explain_by_files(args: &ExplainArgs, rules: &RuleSet) -> Result<Value, String> {
     let (domain, parsed) = parse_request(&args.domain)?;
-    let entries: Vec<_> = parsed.iter().map(DescriptorArg::entries).collect();
+    let mut entries: Vec<_> = parsed.iter().map(DescriptorArg::entries).collect();
+    if let Some(domain) = rules.domain(domain).filter(|_| args.quota) {
+        for entries in &mut entries {
+            *entries = bucket_entries(domain, entries)?;
+        }
+    }
     let descriptors: Vec<Descriptor<'_>> =
         entries.iter().map(|entries| Descriptor { entries, ..Descriptor::default() }).collect();
     let request = Request { domain, descriptors: &descriptors, ..Request::default() };
     let explained = explain(rules, &request, args.near, &args.key_prefix)?;
     serde_json::to_value(explained).map_err(|error| error.to_string())
+}
+
+/// Returns the entries of a quota bucket in the order of their rule, or as they are without a rule.
+fn bucket_entries<'e>(domain: &Domain, entries: &[Entry<'e>]) -> Result<Vec<Entry<'e>>, String> {
+    let ordered = |order: &[usize]| order.iter().map(|&i| entries[i]).collect::<Vec<_>>();
+    match domain.find_unordered(entries) {
+        UnorderedMatch::None => Ok(entries.to_vec()),
+        UnorderedMatch::One(order) => Ok(ordered(&order)),
+        UnorderedMatch::Several(orders) => {
+            let paths = orders.iter().filter_map(|order| {
+                let entries = ordered(order);
+                let rule = domain.find(&entries)?.rule;
+                let (path, origin) = (rule.path(), &rule.origin);
+                Some(format!("'{path}' ({origin}) as {}", descriptor_text(&entries)))
+            });
+            let paths = paths.collect::<Vec<_>>().join(" and ");
+            Err(format!("not supported: a quota bucket needs one rule, but it matches {paths}"))
+        }
+        UnorderedMatch::TooMany => {
+            let entries = descriptor_text(entries);
+            Err(format!("not supported: too many rules may match the quota bucket {entries}"))
+        }
+    }
 }

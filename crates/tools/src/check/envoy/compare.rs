@@ -4,10 +4,12 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::actions::{SentEntry, Values};
+use super::ends::ends;
 use super::filter::Sent;
 use super::findings::Findings;
+use super::quotas;
 use weir_common::suggest::Suggester;
-use weir_rules::{Candidate, Level, MatchKind, Position, Rule, RuleSet};
+use weir_rules::{Candidate, Rule, RuleSet};
 
 /// Reports descriptors that no rule matches. If `sent` is all that Envoy sends (`is_complete`), also unused rules.
 pub(super) fn compare(rules: &RuleSet, sent: &[Sent], is_complete: bool, findings: &mut Findings) {
@@ -32,14 +34,16 @@ pub(super) fn compare(rules: &RuleSet, sent: &[Sent], is_complete: bool, finding
         };
         used.insert(sent.domain.as_str());
         // Many routes send the same.
-        let known = compared.entry((sent.domain.as_str(), sent.entries.as_slice()));
+        let known = compared.entry((sent.domain.as_str(), sent.entries.as_slice(), sent.is_quota));
         let is_meant = match known {
             Entry::Occupied(is_meant) => *is_meant.get(),
             Entry::Vacant(new) => {
-                let position = sent.origin.position;
-                let Some(ends) = ends(domain.level(), &sent.entries, position, findings) else {
-                    return;
+                let (level, position) = (domain.level(), sent.origin.position);
+                let ends = match sent.is_quota {
+                    true => quotas::ends(level, sent, findings),
+                    false => ends(level, &sent.entries, position, findings),
                 };
+                let Some(ends) = ends else { return };
                 reached.extend(ends.iter().filter_map(|end| end.rule).map(address));
                 let is_meant = |end: &Candidate<'_>| end.rule.is_some() || end.below.is_empty();
                 *new.insert(ends.iter().any(is_meant))
@@ -96,55 +100,4 @@ fn describe(sent: &Sent) -> String {
         Values::OneOf(values) => format!("{key}={}", values.join("|")),
     };
     sent.entries.iter().map(entry).collect::<Vec<_>>().join(",")
-}
-
-/// The descriptors of the rule file that the last entry may match; none if that takes too long.
-pub(super) fn ends<'s>(
-    level: Level<'s>,
-    entries: &[SentEntry],
-    position: Position,
-    findings: &mut Findings,
-) -> Option<Vec<Candidate<'s>>> {
-    let mut levels = vec![level];
-    let mut ends: Vec<Candidate<'s>> = Vec::new();
-    // Candidates whose rules reserve, with the number of entries after their own.
-    let mut reserving: Vec<(Candidate<'s>, usize)> = Vec::new();
-    for (key, values) in entries {
-        let effort = |level: &Level<'_>| match values {
-            Values::Any | Values::Path => level.size(),
-            Values::OneOf(values) => values.len().saturating_mul(1 + level.wildcards()),
-        };
-        let effort = levels.iter().map(effort).fold(1 + reserving.len(), usize::saturating_add);
-        if !findings.spend(position, effort) {
-            return None;
-        }
-        let matches = |level: Level<'s>| match values {
-            Values::Any | Values::Path => level.reachable(key),
-            Values::OneOf(values) => values
-                .iter()
-                .filter_map(|value| level.matches((key, value)).into_iter().next())
-                .collect(),
-        };
-        ends = levels.into_iter().flat_map(matches).collect();
-        // Several values may match one descriptor.
-        let mut seen = HashSet::new();
-        ends.retain(|end| seen.insert(std::ptr::from_ref(end.origin)));
-        if *values == Values::Path {
-            for end in ends.iter().filter(|end| end.kind == MatchKind::Value) {
-                findings.add_exact_path(end.origin, end.text);
-            }
-        }
-        levels = ends.iter().map(|end| end.below).collect();
-        let reserve = |end: &Candidate<'s>| end.rule.and_then(|rule| rule.reserve.as_deref());
-        reserving.retain_mut(|(end, further)| {
-            let is_next = reserve(end)
-                .is_some_and(|reserve| reserve.next_key(*further) == Some(key.as_str()));
-            *further += 1;
-            is_next
-        });
-        ends.extend(reserving.iter().map(|(end, _)| *end));
-        let new = ends.iter().take(levels.len()).filter(|end| reserve(end).is_some());
-        reserving.extend(new.map(|end| (*end, 0)));
-    }
-    Some(ends)
 }

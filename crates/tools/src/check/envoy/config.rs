@@ -1,11 +1,12 @@
 //! `weir check --envoy`: finds the rate-limit filters (HTTP, TCP, Thrift) in an Envoy configuration.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::filter::{EnvoyConfig, FILTER_TYPE, Filter, Sent, stage};
 use super::findings::Findings;
 use super::network;
 use super::nodes::{get, has_type, is_true, list, path, text, walk};
+use super::quotas;
 use super::routes::Routes;
 use super::service::{Clusters, check_denials};
 use weir_rules::tree::{Content, Node};
@@ -23,6 +24,7 @@ impl<'n, 'a> EnvoyConfig<'n, 'a> {
             clusters: Clusters::default(),
             extensions: HashMap::new(),
             runtime_zeros: HashSet::new(),
+            quota_domains: BTreeSet::new(),
             rules,
             reserving_domains: reserving.map(Rule::domain).collect(),
         };
@@ -33,6 +35,9 @@ impl<'n, 'a> EnvoyConfig<'n, 'a> {
                     config.route_configs.entry(name).or_default().push((place.dump, node));
                 }
                 config.clusters.add(node);
+                if has_type(node, quotas::FILTER_TYPE) {
+                    config.quota_domains.insert(text(node, "domain"));
+                }
                 if has_type(node, "core.v3.TypedExtensionConfig") {
                     config
                         .extensions
@@ -55,6 +60,9 @@ impl<'n, 'a> EnvoyConfig<'n, 'a> {
             }
             if get(node, "http_filters").is_some() {
                 is_complete &= self.connection_manager(node, place.dump, findings, sent);
+            }
+            if has_type(node, quotas::FILTER_TYPE) || has_type(node, quotas::OVERRIDE_TYPE) {
+                is_complete &= quotas::read(node, &self.quota_domains, findings, sent);
             }
             if has_type(node, network::TCP_FILTER_TYPE) {
                 network::tcp(node, findings, sent);
@@ -89,7 +97,7 @@ impl<'n, 'a> EnvoyConfig<'n, 'a> {
         });
         let Some(route_config) = route_config else {
             // Its routes come from elsewhere, and so may descriptors.
-            return filters.is_empty();
+            return filters.is_empty() && self.quota_domains.is_empty();
         };
         let mut routes = Routes::new(self, filters, findings);
         routes.read(manager, route_config, sent);

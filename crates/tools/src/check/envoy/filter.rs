@@ -1,6 +1,6 @@
 //! The types of `weir check --envoy`: a rate-limit filter of Envoy, what it refers to, and a descriptor that it sends.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::actions::SentEntry;
 use super::nodes::text;
@@ -17,6 +17,8 @@ pub(super) struct Sent {
     pub has_limit: bool,
     /// Whether all filters of a stage send it: it comes from `rate_limits` of a route or a virtual host.
     pub is_shared: bool,
+    /// Whether the entries are those of a quota bucket, which have no order.
+    pub is_quota: bool,
     pub origin: Origin,
 }
 
@@ -46,6 +48,8 @@ pub(super) struct EnvoyConfig<'n, 'a> {
     pub extensions: HashMap<&'n str, &'n Node<'a>>,
     /// The keys of the static runtime layers that are 0.
     pub runtime_zeros: HashSet<String>,
+    /// The domains of the quota filters.
+    pub quota_domains: BTreeSet<&'n str>,
     pub rules: &'n RuleSet,
     /// The domains with a rule that reserves.
     pub reserving_domains: HashSet<&'n str>,

@@ -27,6 +27,7 @@ fn new(filter: &Node<'_>, item: &Node<'_>, findings: &Findings) -> Sent {
         entries: Vec::new(),
         has_limit: get(item, "limit").is_some(),
         is_shared: false,
+        is_quota: false,
         origin: findings.origin(item.position),
     }
 }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use self::id::ItemPlace;
 use super::actions::{Values, descriptors, written_entry};
 use super::charges::expects_match;
-use super::compare::ends;
+use super::ends::ends;
 use super::filter::EnvoyConfig;
 use super::findings::Findings;
 use super::nodes::{get, is_true, list, text};

@@ -253,6 +253,7 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
                         entries,
                         has_limit: get(item, "limit").is_some(),
                         is_shared: by_stage,
+                        is_quota: false,
                         origin: self.findings.origin(item.position),
                     });
                 }
