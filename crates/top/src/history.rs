@@ -1,4 +1,5 @@
-//! The hits or denials of top keys before the current step of 20 s: rows with counts of a few consecutive spans.
+//! What the lists of top keys (those with the most hits or denials) know of the last minute, the last hour and all
+//! time: a row for each key, with its counts in a few consecutive spans of time, all before the current step of 20 s.
 //!
 //! Decisions are counted in the sketches of the current step alone. When it ends, [`History::add`] takes its
 //! merged rows as the newest of the *steps*. The oldest step is added to the newest *part* of an hour, and a
@@ -14,7 +15,7 @@
 //! **Certain.** A window is the newest spans up to one of them. The true count of a key in a window is from
 //! `count - error` to `count`, each summed over its spans. What a key without a row can have had at most in a
 //! window is known, too, as in [sketches](super::sketch): in the last minute by one bound a step for all keys, in
-//! an hour and in all time by cells, which keys share by hash. Cells are raised by rows that are dropped, and by what
+//! an hour and in all time by cells (bounds that keys share by their hash). Cells are raised by rows that are dropped, and by what
 //! the sketches of a step have no row for. A new row gets the bounds of its key as a part of its count and as its
 //! error, in spans that no window leaves before those in which the hits can have been.
 //!

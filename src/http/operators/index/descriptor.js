@@ -1,9 +1,9 @@
 // The operators' web page: descriptors as text, `key=value,key2=value2`; whether a control (a block, an allow or a
-// limit) matches one; and values that weir shows as hashes, which must not get into addresses.
+// limit) matches one; and which values weir shows as hashes, so that the URLs of the page do not have them.
 
 const escaped = text => text.replace(/[\\,]/g, '\\$&');
 
-/** Writes entries as commands and addresses have them. A value with bytes has its backslashes escaped already. */
+/** Writes entries as commands and URLs have them. A value with bytes has its backslashes escaped already. */
 const descriptorText = entries => entries.map(entry => `${escaped(entry.key)}=${entry.escaped ? entry.value.replaceAll(',', '\\,') : escaped(entry.value)}`).join(',');
 
 /** Reads entries; null if a text is no descriptor. The first `=` of an entry ends its key. */
