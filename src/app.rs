@@ -36,11 +36,12 @@ use crate::rule_sources::watch::QUIET_TIME;
 use crate::settings::Settings;
 use crate::{COMMIT, VERSION};
 use weir_client::tls::ClientCertificates;
-use weir_common::clock::SystemClock;
+use weir_common::clock::{BootClock, SystemClock};
 use weir_common::error::SetupError;
 use weir_common::threads::Failures;
 use weir_controls::{ActiveRules, ControlClock, Controls};
 use weir_limiter::Limiter;
+use weir_quotas::Quotas;
 use weir_redis::ClockSource;
 use weir_rules::WatchedLists;
 use weir_store::Operations;
@@ -138,6 +139,10 @@ impl App {
         if limiter.store().is_ready() {
             health.store_answers();
         }
+        let quotas = settings.quota_options().map(|options| {
+            Arc::new(Quotas::new(limiter.clone(), rules.clone(), BootClock, options))
+        });
+        quotas.iter().for_each(|quotas| metrics.add(quotas.clone()));
         let waits = !(settings.is_xds() && *settings.health.force_start);
         let rate_limit = |protocol| {
             let options = settings.service_options(protocol, clock.clone());
@@ -189,6 +194,7 @@ impl App {
                 replica: rustix::system::uname().nodename().to_string_lossy().into_owned(),
                 grpc_port,
                 limiter,
+                quotas,
                 top,
                 rules,
                 controls,

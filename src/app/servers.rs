@@ -15,13 +15,16 @@ use crate::http::clients::{self, Json, JsonOptions};
 use crate::http::operators::{self, DebugPages, History};
 use crate::net::{ConnectionHandle, ListenerMetrics, Stream, Workers};
 use crate::proto::DESCRIPTORS;
+use crate::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_service_server::RateLimitQuotaServiceServer;
 use crate::proto::weir::budget::v1::budget_service_server::BudgetServiceServer;
 use crate::rls::grpc::{Grpc, GrpcStats, ReadScheduler};
-use crate::rls::service::{BudgetService, HealthService, RateLimit};
+use crate::rls::service::{
+    BudgetService, HealthService, MAX_QUOTA_MESSAGE_BYTES, QuotaService, RateLimit,
+};
 use crate::trace::Ends;
 use weir_common::metrics::Histogram;
 use weir_common::threads;
-use weir_store::{Operations, Store};
+use weir_store::{Operations, States};
 
 /// The most connections to the listener for Prometheus; a few servers scrape it.
 const MAX_METRICS_CONNECTIONS: usize = 64;
@@ -115,8 +118,11 @@ impl App {
         draining: &watch::Receiver<bool>,
     ) -> anyhow::Result<(Workers, Arc<GrpcStats>)> {
         let (threads, sampler) = (self.settings.threads(), self.settings.sampler());
-        let routes = grpc_routes(self.sources.health.clone(), self.rate_limit.clone())?;
         let limits = self.settings.grpc_limits();
+        let quotas = self.sources.quotas.clone();
+        let quotas =
+            quotas.map(|quotas| QuotaService::start(quotas, limits.timeout)).transpose()?;
+        let routes = grpc_routes(self.sources.health.clone(), self.rate_limit.clone(), quotas)?;
         let grpc = Arc::new(Grpc::new(self.rate_limit.clone(), routes, limits, sampler));
         let stats = grpc.stats.clone();
         self.metrics.add(stats.clone());
@@ -146,8 +152,12 @@ impl App {
     }
 }
 
-/// Budgets, health and reflection, which gRPC serves besides the API.
-fn grpc_routes<S: Store>(health: Arc<Health>, rate_limit: RateLimit<S>) -> anyhow::Result<Routes> {
+/// Budgets, quotas, health and reflection, which gRPC serves besides the API.
+fn grpc_routes<S: States>(
+    health: Arc<Health>,
+    rate_limit: RateLimit<S>,
+    quotas: Option<QuotaService<S>>,
+) -> anyhow::Result<Routes> {
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(DESCRIPTORS)
@@ -163,5 +173,9 @@ fn grpc_routes<S: Store>(health: Arc<Health>, rate_limit: RateLimit<S>) -> anyho
         .add_service(health.max_decoding_message_size(MAX_SMALL_MESSAGE_BYTES))
         .add_service(v1.max_decoding_message_size(MAX_SMALL_MESSAGE_BYTES))
         .add_service(v1alpha.max_decoding_message_size(MAX_SMALL_MESSAGE_BYTES));
+    if let Some(quotas) = quotas {
+        let quotas = RateLimitQuotaServiceServer::new(quotas);
+        routes.add_service(quotas.max_decoding_message_size(MAX_QUOTA_MESSAGE_BYTES));
+    }
     Ok(routes.routes())
 }

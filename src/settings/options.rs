@@ -18,6 +18,7 @@ use crate::rule_sources::xds;
 use crate::trace::Sampler;
 use weir_api::headers::{HeaderNames, HeaderOptions};
 use weir_common::clock::Clock;
+use weir_quotas::QuotaOptions;
 use weir_rules::Lists;
 use weir_rules::source::Selection;
 
@@ -27,6 +28,9 @@ const DEFAULT_MAX_XDS_MESSAGE_BYTES: usize = 4 << 20;
 /// The maximum number of threads if the setting is 0: each has a connection to Redis, and 16 threads serve
 /// millions of decisions per second.
 const MAX_AUTO_THREADS: usize = 16;
+
+/// The timeout of a grant. No request waits for it.
+const QUOTA_STORE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Keys in each of the lists of top keys, on each thread.
 const TOP_ENTRIES: usize = 1_024;
@@ -151,6 +155,21 @@ impl Settings {
             true => Sampler::new(f64::from(*self.tracing.sampling)),
             false => Sampler::default(),
         }
+    }
+
+    /// Returns how quotas are divided; none if they are off.
+    pub fn quota_options(&self) -> Option<QuotaOptions> {
+        let (rlqs, store) = (&self.rlqs, &self.store);
+        rlqs.enabled.then(|| QuotaOptions {
+            unsupported: *rlqs.unsupported,
+            fallback: *rlqs.fallback,
+            replicas: *store.replicas,
+            store_timeout: QUOTA_STORE_TIMEOUT,
+            on_failure: *store.on_failure,
+            max_streams: *rlqs.max_streams,
+            max_stream_buckets: *rlqs.max_stream_buckets,
+            max_buckets: *rlqs.max_buckets,
+        })
     }
 
     /// Returns the limits of either HTTP listener.

@@ -112,8 +112,8 @@ impl Server<'_> {
             wall: Arc::new(WallClock),
             slow_after: *redis.slow_after,
             caller_deadline_below: caller_deadline_below(*settings.store.budget),
-            // One for each thread that serves gRPC, and one for the thread of `/json`.
-            connections: settings.threads() + 1,
+            // One for each thread that serves gRPC, one for the thread of `/json`, and one for that of quotas.
+            connections: settings.threads() + 1 + usize::from(*settings.rlqs.enabled),
         }
     }
 

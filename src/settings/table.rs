@@ -19,7 +19,7 @@ use super::setting::{Setting, SettingError};
 use listeners::{ClientsSettings, GrpcSettings, HttpSettings, RespSettings, ResponseSettings};
 pub use listeners::{DebugSettings, ResetFormat};
 pub use process::DrainSettings;
-use process::{ControlsSettings, HealthSettings, RuntimeSettings, TopSettings};
+use process::{ControlsSettings, HealthSettings, RlqsSettings, RuntimeSettings, TopSettings};
 use rules::RulesSettings;
 pub use rules::RulesSource;
 use store::StoreSettings;
@@ -54,6 +54,7 @@ group! {
         group grpc: GrpcSettings;
         group http: HttpSettings;
         group resp: RespSettings;
+        group rlqs: RlqsSettings;
         group debug: DebugSettings;
         group response: ResponseSettings;
         group store: StoreSettings;

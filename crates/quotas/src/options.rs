@@ -3,14 +3,17 @@
 use std::time::Duration;
 
 use weir_common::failure::OnStoreFailure;
+use weir_common::named_enum;
 
-/// What happens to requests that no grant decides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fallback {
-    /// They pass.
-    Allow,
-    /// They are denied.
-    Deny,
+named_enum! {
+    /// What happens to requests that no grant decides.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Fallback, name {
+        /// They pass.
+        Allow = "allow",
+        /// They are denied.
+        Deny = "deny",
+    }
 }
 
 /// How quotas are divided.

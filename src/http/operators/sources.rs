@@ -12,6 +12,7 @@ use crate::rule_sources::loader::Loader;
 use weir_common::clock::SystemClock;
 use weir_controls::Controls;
 use weir_limiter::Limiter;
+use weir_quotas::Quotas;
 use weir_top::Top;
 
 /// What the debug port, its history and `/v1` read.
@@ -22,6 +23,8 @@ pub struct Sources<S> {
     /// The port of Envoy's API, unless it is a Unix socket.
     pub grpc_port: Option<u16>,
     pub limiter: Arc<Limiter<S>>,
+    /// The quotas of Envoys that count themselves; none if they are off.
+    pub quotas: Option<Arc<Quotas<S>>>,
     pub top: Arc<Top>,
     pub rules: Rules,
     pub controls: Arc<Controls>,

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::settings::format::Int;
-use crate::settings::group::group;
+use crate::settings::group::{choices, group};
+use weir_quotas::Fallback;
 
 group! {
     /// Blocks, allowances and limits that operators set at run time.
@@ -23,6 +24,27 @@ group! {
         redact: Vec<String> = "";
         /// Whether each replica shows the lists of all, shared in Redis with one command a second each.
         share: bool = "false";
+    }
+}
+
+choices!(Fallback);
+
+group! {
+    /// Quotas for Envoys that count themselves.
+    RlqsSettings {
+        /// Whether the gRPC port serves Envoy's Rate Limit Quota Service. Experimental.
+        enabled: bool = "false";
+        /// What Envoys do with the requests of a bucket that no grant decides yet: where they `allow` them, as without
+        /// `no_assignment_behavior`, weir charges them afterwards.
+        fallback: Fallback = "allow";
+        /// What Envoys are ordered to do with buckets whose rule cannot be divided: `allow` or `deny` all.
+        unsupported: Fallback = "deny";
+        /// Streams that are open at the same time, one for each Envoy and domain.
+        max_streams: Int<usize, 1, 100_000> = "1024";
+        /// Buckets of one stream. Further ones are denied.
+        max_stream_buckets: Int<usize, 1, 1_000_000> = "10000";
+        /// Buckets of all streams. Further ones are denied.
+        max_buckets: Int<usize, 1, 10_000_000> = "200000";
     }
 }
 
