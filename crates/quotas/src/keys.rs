@@ -13,7 +13,7 @@ pub(crate) struct Keys(Mutex<Table>);
 
 #[derive(Debug, Default)]
 struct Table {
-    keys: HashMap<Box<str>, KeyDemand>,
+    keys: HashMap<String, KeyDemand>,
     next_sweep: Micros,
 }
 

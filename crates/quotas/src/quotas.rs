@@ -1,5 +1,6 @@
 //! What all streams share: the limiter, the active rules, the demand of keys, the counts, and the list of all buckets.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -152,7 +153,7 @@ impl StreamBuckets {
     }
 }
 
-impl<S: States> MetricSource for Quotas<S> {
+impl<S: States + Debug> MetricSource for Quotas<S> {
     fn collect(&self, sink: &mut dyn MetricSink) {
         self.counts.collect(sink);
     }

@@ -322,7 +322,7 @@ impl<S: States> Looked<'_, S> {
         let Some(key) = key else { return };
         if let Some((plan, undo)) = settled.returns
             && plan == key.plan
-            && self.charge(key, Op::Undo(undo)).await
+            && self.charge(key, Op::Undo(undo)).await.is_some()
         {
             add(&quotas.counts.returned, undo.hits.into());
             self.with(|bucket, _| bucket.returned += u64::from(undo.hits));
@@ -358,7 +358,7 @@ impl<S: States> Looked<'_, S> {
 
     /// Gives the next order of a bucket with limits, if it is due.
     async fn limit(&self, key: &QuotaKey) -> Actions {
-        let (is_wanted, is_granted) = self.with(|bucket, now| {
+        let (is_wanted, is_granted) = self.with(|bucket, _| {
             let has_less = bucket.plan.as_ref().is_none_or(|plan| {
                 plan.shape() != key.plan.shape() || key.plan.capacity() < plan.capacity()
             });
@@ -444,22 +444,9 @@ impl<S: States> Looked<'_, S> {
             return nothing();
         }
         let (demand, left) = quotas.keys.report(&text, self.stream.id, demand, now);
-        let charge = |op| Charge { key: name, plan: &key.plan, op, hold: None, role: Role::Enforced };
-        let batch = |charges| Batch {
-            on_failure: key.on_failure,
-            ..Batch::new(charges, quotas.options.store_timeout)
-        };
         let left = match left {
             Some(left) => left,
-            None => {
-                let look = [charge(Op::Take(0))];
-                let mut answers = Answers::new();
-                quotas.limiter.store().charge(&batch(&look), &mut answers).await;
-                match answers.pop() {
-                    Some(Ok(decision)) => decision.remaining,
-                    _ => 0,
-                }
-            }
+            None => self.charge(key, Op::Take(0)).await.map_or(0, |looked| looked.remaining),
         };
         let is_last_part = window.is_some_and(|window| window.left(now) <= LAST_PART);
         let most = match shrinks {
@@ -470,9 +457,14 @@ impl<S: States> Looked<'_, S> {
             return Granting::Kept;
         }
         let up_to = Op::UpTo(UpTo { least: 0, most, share: NonZeroU32::MIN });
+        let charge =
+            [Charge { key: name, plan: &key.plan, op: up_to, hold: None, role: Role::Enforced }];
+        let batch = Batch {
+            on_failure: key.on_failure,
+            ..Batch::new(&charge, quotas.options.store_timeout)
+        };
         let sent = quotas.now();
-        let charges = [charge(up_to)];
-        let granted = quotas.limiter.store().grant(&batch(&charges)).await;
+        let granted = quotas.limiter.store().grant(&batch).await;
         let answered = quotas.now();
         match granted {
             Ok(grant) => match self.granted(key, &text, grant, (sent, answered)).await {
@@ -531,8 +523,8 @@ impl<S: States> Looked<'_, S> {
         }
     }
 
-    /// Charges a key, whatever its limits say. Returns whether the store did.
-    async fn charge(&self, key: &QuotaKey, op: Op) -> bool {
+    /// Charges a key, whatever its limits say. Returns the decision of the store; none if it failed.
+    async fn charge(&self, key: &QuotaKey, op: Op) -> Option<Decision> {
         let quotas = &self.stream.quotas;
         let entries: SmallVec<[Entry<'_>; 4]> = key.entries.iter().map(entry).collect();
         let name = Key { domain: self.domain, entries: &entries };
@@ -544,8 +536,7 @@ impl<S: States> Looked<'_, S> {
         };
         let mut answers = Answers::new();
         quotas.limiter.store().charge(&batch, &mut answers).await;
-        let is_by_store = |decision: &Decision| decision.source == Source::Store;
-        answers.pop().and_then(Result::ok).is_some_and(|decision| is_by_store(&decision))
+        answers.pop()?.ok().filter(|decision| decision.source == Source::Store)
     }
 }
 

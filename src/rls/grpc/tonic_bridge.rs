@@ -71,7 +71,9 @@ pub(super) fn start<S: Store>(
     let held = (reservation, is_counted.then(|| shared.tonic_calls.clone()));
     let (routes, timeout) = (shared.grpc.routes.clone(), shared.grpc.limits.timeout);
     let unread = match path {
-        _ if is_quotas => Unread::Counted { held: shared.memory.reservation(), bytes: Arc::default() },
+        _ if is_quotas => {
+            Unread::Counted { held: shared.memory.reservation(), bytes: Arc::default() }
+        }
         path if path.starts_with("/grpc.reflection.") => Unread::Any(shared.memory.reservation()),
         _ => Unread::Nothing,
     };
@@ -121,12 +123,7 @@ struct BridgedCall<S> {
 
 impl<S: Store> BridgedCall<S> {
     /// Forwards the call, until its client resets it. `unread` is for the memory of what the service does not read.
-    async fn forward(
-        mut self,
-        mut routes: Routes,
-        request: Request<RecvStream>,
-        unread: Unread,
-    ) {
+    async fn forward(mut self, mut routes: Routes, request: Request<RecvStream>, unread: Unread) {
         let refused = Arc::<AtomicBool>::default();
         let body = |stream| RequestBody { stream, unread, refused: refused.clone() };
         let mut routed = pin!(routes.call(request.map(body)));

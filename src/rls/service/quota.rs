@@ -14,9 +14,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::net::ConnectionMemory;
+use crate::proto::envoy::service::rate_limit_quota::v3 as pb;
 use crate::proto::envoy::r#type::v3::rate_limit_strategy::{BlanketRule, Strategy};
 use crate::proto::envoy::r#type::v3::{RateLimitStrategy, TokenBucket};
-use crate::proto::envoy::service::rate_limit_quota::v3 as pb;
 use crate::proto::weir::budget::v1::Entry;
 use pb::rate_limit_quota_response::BucketAction;
 use pb::rate_limit_quota_response::bucket_action::{self, AbandonAction, QuotaAssignmentAction};
