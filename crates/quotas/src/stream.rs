@@ -89,6 +89,8 @@ enum Event {
 
 type Actions = SmallVec<[Action; 2]>;
 
+type Events = Vec<(BucketId, Event)>;
+
 impl<S: States> QuotaStream<S> {
     pub(crate) fn new(
         quotas: Arc<Quotas<S>>,
@@ -106,7 +108,7 @@ impl<S: States> QuotaStream<S> {
     /// # Errors
     ///
     /// The report is invalid. Nothing of it was counted.
-    pub async fn report<'a>(
+    pub async fn report(
         &mut self,
         domain: &str,
         reports: impl Iterator<Item = (Option<BucketId>, Usage)>,
@@ -129,7 +131,7 @@ impl<S: States> QuotaStream<S> {
         domain: &str,
         usages: hashbrown::HashMap<BucketId, Usage>,
         mut hold: impl FnMut(usize) -> bool,
-    ) -> Result<(Vec<(BucketId, Event)>, Vec<Action>), ReportError> {
+    ) -> Result<(Events, Vec<Action>), ReportError> {
         let (counts, options) = (&self.quotas.counts, &self.quotas.options);
         let mut stream = self.buckets.lock();
         match (&*stream.domain, domain) {
@@ -200,7 +202,7 @@ impl<S: States> QuotaStream<S> {
     }
 
     /// Looks at buckets, each for one reason, and keeps when to look at them again.
-    async fn look_at(&mut self, events: Vec<(BucketId, Event)>) -> Vec<Action> {
+    async fn look_at(&mut self, events: Events) -> Vec<Action> {
         for (bucket, _) in &events {
             if let Some(known) = self.buckets.lock().buckets.get(bucket) {
                 self.due.remove(&(known.due, bucket.clone()));
