@@ -20,7 +20,9 @@ use crate::settings::table::example;
 use weir_common::secret::without_any_login;
 use weir_tools::check::CheckArgs;
 use weir_tools::print::{finish, on_stderr};
-use weir_tools::{change, controls, diff, explain, hit, replay, state, test, top, unblock, why};
+use weir_tools::{
+    change, controls, diff, explain, hit, quotas, replay, state, test, top, unblock, why,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -98,6 +100,8 @@ enum Command {
     State(state::StateArgs),
     /// Reset what a key has counted.
     Reset(state::ResetArgs),
+    /// List the hits that Envoys were granted ahead of time.
+    Quotas(quotas::QuotasArgs),
     /// List what is blocked, allowed and limited.
     Controls(controls::ControlsArgs),
     /// Deny a client's requests, on all replicas of a running service.
@@ -158,6 +162,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         Command::Unblock(args) => unblock::unblock(&args),
         Command::Remove(args) => unblock::remove(&args),
         Command::Why(args) => why::run(&args),
+        Command::Quotas(args) => quotas::run(&args),
         Command::Controls(args) => controls::run(&args),
         Command::Top(args) => top::run(&args),
         Command::State(args) => state::show(&args),

@@ -1,8 +1,8 @@
 //! The JSON of `/v1`, weir's HTTP API for operators: the server writes it, and commands such as `weir block` read it.
 //!
 //! Types that are used elsewhere too are declared there: `Draft` (the body that sets a control), `Explained`,
-//! `DescriptorState`, `TopList` and `RuleDescription`. A reader ignores members that it does not know. A member
-//! that is added later needs a default, so that answers of older servers can be read.
+//! `DescriptorState`, `ListedBucket`, `TopList` and `RuleDescription`. A reader ignores members that it does not know.
+//! A member that is added later needs a default, so that answers of older servers can be read.
 
 #[cfg(test)]
 mod tests;
@@ -14,6 +14,7 @@ use weir_common::entry::OwnedEntry;
 use weir_controls::Control;
 use weir_limit::Micros;
 use weir_limiter::CountedSpan;
+use weir_quotas::ListedBucket;
 use weir_rules::RuleDescription;
 use weir_top::TopRow;
 
@@ -118,6 +119,16 @@ pub struct WrittenControl {
     pub matched_hits: u64,
     #[serde(default)]
     pub all_hits: u64,
+}
+
+/// The answer of `GET /v1/quotas`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaList {
+    pub buckets: Vec<ListedBucket>,
+    /// All that match, listed or not.
+    pub found: usize,
+    /// The open streams, one for each Envoy and domain.
+    pub streams: usize,
 }
 
 /// The answer of `GET /v1/audit`.

@@ -145,6 +145,9 @@ pub struct DescriptorState {
     /// The hits that are counted, but not served yet, by the replica that answers; none if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leased: Option<LeasedState>,
+    /// The hits that clients were granted by the replica that answers, which adds them; none if there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granted: Option<GrantedState>,
     /// The hits in the log that count; none without a sliding_log limit.
     pub log_len: Option<u64>,
     /// What the replica that answers has counted by the policy `local`, of its share of each limit.
@@ -239,6 +242,15 @@ pub struct LeasedState {
     pub ends_ms: u64,
 }
 
+/// Hits that clients were granted ahead of time, and have not reported yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrantedState {
+    /// The number of hits.
+    pub hits: u64,
+    /// The number of clients, each with a stream of its own.
+    pub streams: u64,
+}
+
 /// The hits of a span.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountedSpan {
@@ -299,6 +311,7 @@ impl Inspection<'_> {
                 holds: state.and_then(|state| state.holds.as_ref()).map(hold_state),
                 reservation: state.and_then(reservation_state),
                 leased: state.and_then(|state| state.leased).map(leased_state),
+                granted: None,
                 log_len: state.and_then(|state| state.log_len),
                 local: local.map(|(limit, reading)| limit_state(limit, Some(reading))).collect(),
             },

@@ -39,7 +39,8 @@ pub use decision::{Burst, RequestDecision, RequestError, ShownLimit, Status};
 pub use denials::{Denial, DenialFeed, DenialSample, rule_id};
 pub use holds::Holds;
 pub use inspect::{
-    CountResult, CountedSpan, DescriptorState, HoldState, InspectedBan, InspectedLimit, LeasedState,
+    CountResult, CountedSpan, DescriptorState, GrantedState, HoldState, InspectedBan,
+    InspectedLimit, LeasedState,
 };
 pub use inspect::{Inspection, ReadState, ReservationState, ResetError};
 pub use limiter::Limiter;

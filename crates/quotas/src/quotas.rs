@@ -18,7 +18,7 @@ use weir_common::entry::OwnedEntry;
 use weir_common::metrics::{MetricSink, MetricSource};
 use weir_controls::ActiveRules;
 use weir_limit::Micros;
-use weir_limiter::Limiter;
+use weir_limiter::{GrantedState, Limiter};
 use weir_store::States;
 
 /// Divides limits among the Envoys of all streams.
@@ -44,7 +44,7 @@ pub(crate) struct StreamBuckets {
 }
 
 /// A bucket of one Envoy, as operators see it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ListedBucket {
     /// The domain of the bucket.
     pub domain: String,
@@ -123,6 +123,27 @@ impl<S: States> Quotas<S> {
             }
         }
         (listed, found)
+    }
+
+    /// Returns the number of open streams.
+    pub fn streams(&self) -> usize {
+        self.streams.lock().len()
+    }
+
+    /// Returns what the Envoys were granted of a bucket, and have not reported yet; none if that is nothing.
+    pub fn granted(&self, domain: &str, id: &BucketId) -> Option<GrantedState> {
+        let streams: Vec<_> = self.streams.lock().values().cloned().collect();
+        let granted = streams.iter().filter_map(|stream| {
+            let stream = stream.lock();
+            let bucket = stream.buckets.get(id).filter(|_| *stream.domain == *domain)?;
+            Some(bucket.account.unreported()).filter(|hits| *hits > 0)
+        });
+        let none = GrantedState { hits: 0, streams: 0 };
+        let sum = granted.fold(none, |sum, hits| GrantedState {
+            hits: sum.hits.saturating_add(hits),
+            streams: sum.streams + 1,
+        });
+        Some(sum).filter(|sum| sum.streams > 0)
     }
 
     pub(crate) fn now(&self) -> Micros {

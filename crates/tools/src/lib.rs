@@ -16,6 +16,7 @@ pub mod hit;
 pub mod http_client;
 mod match_args;
 pub mod print;
+pub mod quotas;
 pub mod replay;
 pub mod rule_files;
 pub mod state;

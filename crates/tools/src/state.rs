@@ -195,6 +195,10 @@ pub(crate) fn print_counted(
     if let Some(leased) = &state.leased {
         line(out, &format!("  leased here: {} for {}", leased.hits, rounded(leased.ends_ms)))?;
     }
+    if let Some(granted) = &state.granted {
+        let (envoys, hits) = (counted(granted.streams, "Envoy"), counted(granted.hits, "hit"));
+        line(out, &format!("  granted to {envoys} here: {hits}, not reported as used"))?;
+    }
     match state.log_len {
         None | Some(0) => Ok(()),
         Some(1) => line(out, "  log:    1 entry"),
@@ -276,6 +280,7 @@ mod tests {
                 "ends_ms": null, "bans": 0,
             },
             "holds": { "ids": 2, "hits": 3, "expires_ms": 500 }, "log_len": 7,
+            "granted": { "hits": 120, "streams": 2 },
             "local": [
                 { "name": "daily", "algorithm": "fixed_window", "n": 3, "text": "3 per day",
                   "shadow_mode": false, "used": 1, "remaining": 2, "reset_ms": 0, "retry_ms": null },
@@ -293,6 +298,7 @@ shop: user=ann\\u001b
   state:  9 per day, named daily: 0 used, 9 left
   by policy local: 3 per day, named daily: 1 used, 2 left
   holds:  3 hits in flight under 2 ids; the first expires in 500ms
+  granted to 2 Envoys here: 120 hits, not reported as used
   log:    7 entries
 ";
         assert_eq!(String::from_utf8(out).unwrap(), wanted);

@@ -21,6 +21,7 @@ use weir_common::metrics::{MergedFamilies, MetricFamily, MetricSink, MetricType,
 use weir_common::threads::Failures;
 use weir_controls::{ActiveRules, Controls};
 use weir_limiter::Limiter;
+use weir_quotas::Quotas;
 use weir_telemetry::log::Queue;
 use weir_telemetry::metrics::{Metrics, ProcessMetrics};
 use weir_telemetry::otlp::OtlpCounts;
@@ -66,9 +67,13 @@ fn families(env: &[(&str, &str)]) -> Vec<MetricFamily> {
     let metrics = Metrics::new(10);
     metrics.add(clock);
     metrics.add(Arc::new(failures));
-    metrics.add(Arc::new(Limiter::new(store, weir_limiter::LimiterOptions::default())));
+    let limiter = Arc::new(Limiter::new(store, weir_limiter::LimiterOptions::default()));
+    metrics.add(limiter.clone());
     let rules = Arc::new(ActiveRules::default());
     metrics.add(rules.clone());
+    if let Some(options) = settings.quota_options() {
+        metrics.add(Arc::new(Quotas::new(limiter, rules.clone(), SystemClock::new(), options)));
+    }
     metrics.add(Arc::new(Controls::new(rules, weir_controls::ControlsOptions::default(), || {})));
     metrics.add(Arc::new(GrpcStats::default()));
     metrics.add(Arc::new(JsonStats::default()));
@@ -98,7 +103,7 @@ fn table() -> String {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().to_str().expect("text");
     let disk = [("WEIR__STORE__KIND", "disk"), ("WEIR__STORE__DISK__PATH", path)];
-    let mut all = families(&[]);
+    let mut all = families(&[("WEIR__RLQS__ENABLED", "true")]);
     for family in families(&disk).into_iter().chain(families(&[("REDIS_URL", "localhost:6379")])) {
         if !all.iter().any(|known| known.name == family.name) {
             all.push(family);

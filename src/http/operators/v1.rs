@@ -5,6 +5,7 @@
 mod api;
 mod controls;
 mod history;
+mod quotas;
 mod rules;
 mod state;
 mod status;
@@ -69,6 +70,7 @@ pub fn v1<S: States + Operations + 'static>(
         .route("/explain", get(state::explain::<S>))
         .route("/history", get(history::show::<S>))
         .route("/openapi.json", get(openapi))
+        .route("/quotas", get(quotas::list::<S>))
         .route("/rules", get(rules::list::<S>))
         .route("/status", get(status::show::<S>).with_state(status))
         .route("/state", get(state::show::<S>).delete(state::reset::<S>))

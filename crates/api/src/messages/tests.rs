@@ -7,7 +7,7 @@ use super::*;
 use weir_controls::{Draft, LimitChange};
 use weir_limiter::explain::{Explained, ExplainedCandidate, ExplainedStep, LiveDescriptor};
 use weir_limiter::{
-    HoldState, InspectedBan, InspectedLimit, LeasedState, ReadState, ReservationState,
+    GrantedState, HoldState, InspectedBan, InspectedLimit, LeasedState, ReadState, ReservationState,
 };
 use weir_rules::LimitDescription;
 use weir_top::TopList;
@@ -21,7 +21,7 @@ fn again<T: DeserializeOwned + Serialize>(json: &Value) -> Result<Value, String>
 type Reread = fn(&Value) -> Result<Value, String>;
 
 /// The message of each schema of an object.
-const MESSAGES: [(&str, Reread); 30] = [
+const MESSAGES: [(&str, Reread); 33] = [
     ("Error", again::<ErrorAnswer>),
     ("Entry", again::<OwnedEntry>),
     ("Draft", again::<Draft>),
@@ -39,12 +39,15 @@ const MESSAGES: [(&str, Reread); 30] = [
     ("BanState", again::<InspectedBan>),
     ("Holds", again::<HoldState>),
     ("Leased", again::<LeasedState>),
+    ("Granted", again::<GrantedState>),
     ("Reservation", again::<ReservationState>),
     ("Counts", again::<Counts>),
     ("Count", again::<CountedSpan>),
     ("Reset", again::<Reset>),
     ("TopList", again::<TopList>),
     ("TopRow", again::<TopRow>),
+    ("Quotas", again::<QuotaList>),
+    ("QuotaBucket", again::<ListedBucket>),
     ("Audit", again::<AuditList>),
     ("AuditRecord", again::<AuditRecord>),
     ("History", again::<HistoryAnswer>),

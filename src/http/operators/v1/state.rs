@@ -15,9 +15,11 @@ use weir_api::messages::{AdviceKind, Counts, Reset};
 use weir_common::descriptor::{DescriptorArg, descriptor_text};
 use weir_common::duration::read_duration;
 use weir_common::entry::{Entry, OwnedEntry};
+use weir_common::value;
 use weir_controls::Snapshot;
 use weir_limit::Micros;
-use weir_limiter::{Descriptor, Inspection, ReadState, ResetError};
+use weir_limiter::{Descriptor, DescriptorState, Inspection, ReadState, ResetError};
+use weir_quotas::BucketId;
 use weir_rules::{Rule, truncated};
 use weir_store::{States, StoreError};
 
@@ -75,7 +77,9 @@ pub(super) async fn show<S: States>(State(api): State<Arc<Api<S>>>, uri: Uri) ->
     if applied.rule.is_none() && applied.effect.is_none() {
         return Err(key.not_counted());
     }
-    api.answer(&inspection.describe().state)
+    let mut state = inspection.describe().state;
+    api.add_granted(&mut state);
+    api.answer(&state)
 }
 
 /// Returns the hits of a key over the last spans.
@@ -159,6 +163,15 @@ impl<S: States> Api<S> {
             _ => Ok(inspection),
         }
     }
+
+    /// Adds to the state of a key what Envoys were granted of it.
+    fn add_granted(&self, state: &mut DescriptorState) {
+        let Some(quotas) = &self.sources.quotas else { return };
+        let entries = state.entries.iter().map(|entry| (&*entry.key, value::decode(&entry.value)));
+        let entries: Vec<_> = entries.collect();
+        let id = BucketId::new(entries.iter().map(|(key, value)| (*key, &**value)));
+        state.granted = id.and_then(|id| quotas.granted(&state.domain, &id));
+    }
 }
 
 fn store_failed(error: StoreError) -> ApiError {
@@ -200,5 +213,8 @@ pub(super) async fn explain<S: States>(State(api): State<Arc<Api<S>>>, uri: Uri)
     let explained =
         api.sources.limiter.explain(&*snapshot, (&domain, &entries), near, TIMEOUT).await;
     let help = "write ?domain=shop&descriptor=key=value,key2=value2&descriptor=…";
-    api.answer(&explained.map_err(|error| ApiError::bad_request(error, help))?)
+    let mut explained = explained.map_err(|error| ApiError::bad_request(error, help))?;
+    let states = explained.descriptors.iter_mut().filter_map(|found| found.state.as_mut());
+    states.for_each(|read| api.add_granted(&mut read.state));
+    api.answer(&explained)
 }

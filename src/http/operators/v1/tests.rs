@@ -7,7 +7,7 @@ use axum::extract::Request;
 use axum::http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, ETAG, HOST, IF_NONE_MATCH};
 use axum::http::{HeaderMap, HeaderValue};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tower_service::Service;
 
 use super::api::to_json;
@@ -18,27 +18,37 @@ use crate::http::operators::access::AccessOptions;
 use crate::http::operators::change_log::ChangeLog;
 use crate::rule_sources::loader::Loader;
 use weir_common::clock::SystemClock;
+use weir_common::failure::OnStoreFailure;
 use weir_controls::{ActiveRules, ControlClock, Controls};
 use weir_limiter::{Limiter, LimiterOptions};
+use weir_quotas::{BucketId, Fallback, QuotaOptions, Quotas, Usage};
+use weir_rules::source::RuleFile;
 use weir_store::memory::MemoryStore;
 use weir_top::Top;
 
+type TestStore = MemoryStore<Arc<SystemClock>>;
+
 fn router() -> Router {
+    routed(sources())
+}
+
+fn sources() -> Sources<TestStore> {
     let clock = Arc::new(SystemClock::new());
     let control_clock = ControlClock::new(clock.clone());
     let rules = Arc::new(ActiveRules::new(control_clock.clone(), u64::MAX));
     let controls = Controls::new(rules.clone(), weir_controls::ControlsOptions::default(), || ());
     let health = Arc::new(Health::new(Default::default()));
     let options = weir_rules::RuleOptions::default();
-    let top = weir_top::TopOptions { entries: 100, redact: Vec::new(), threads: 1, share: false };
-    let sources = Arc::new(Sources {
+    let redact = vec!["token".to_owned()];
+    let top = weir_top::TopOptions { entries: 100, redact, threads: 1, share: false };
+    let top = Arc::new(Top::new(top, clock.clone()));
+    let limiter = Limiter::new(MemoryStore::new(clock.clone(), 100), LimiterOptions::default());
+    Sources {
         replica: String::new(),
         grpc_port: None,
-        top: Arc::new(Top::new(top, clock.clone())),
-        limiter: Arc::new(Limiter::new(
-            MemoryStore::new(clock.clone(), 100),
-            LimiterOptions::default(),
-        )),
+        limiter: Arc::new(limiter.with_redaction(top.redaction().clone())),
+        quotas: None,
+        top,
         loader: Arc::new(Loader::new(rules.clone(), options, health.clone())),
         rules,
         controls: Arc::new(controls),
@@ -49,7 +59,11 @@ fn router() -> Router {
         clock,
         limits_follow: "it",
         started: std::time::Instant::now(),
-    });
+    }
+}
+
+fn routed(sources: Sources<TestStore>) -> Router {
+    let sources = Arc::new(sources);
     let access = Arc::new(Access::load(AccessOptions::default()).unwrap());
     let api = v1(sources, access, Arc::default(), Duration::from_secs(60));
     Router::new().nest("/v1", api).fallback(async || "another page")
@@ -62,7 +76,11 @@ fn request(method: &str, uri: &str) -> Request {
 }
 
 async fn answer(request: Request) -> (StatusCode, HeaderMap, String) {
-    let Ok(response) = router().call(request).await;
+    answer_of(router(), request).await
+}
+
+async fn answer_of(mut router: Router, request: Request) -> (StatusCode, HeaderMap, String) {
+    let Ok(response) = router.call(request).await;
     let (head, body) = response.into_parts();
     let body = to_bytes(body, 1 << 20).await.unwrap();
     (head.status, head.headers, String::from_utf8(body.to_vec()).unwrap())
@@ -166,6 +184,8 @@ async fn parameters_are_checked() {
         ("/v1/top?window=yesterday", "write one of 1m, 10m, 1h, start"),
         ("/v1/top?scope=her", "did you mean here?"),
         ("/v1/top?limit=0", "write a number from 1 to 10000"),
+        ("/v1/quotas?limit=0", "write a number from 1 to 10000"),
+        ("/v1/quotas?descriptor=a", "write its entries: ?descriptor=key=value,key2=value2"),
         ("/v1/state?domain=d", "write its entries: ?descriptor=key=value,key2=value2"),
         ("/v1/state?descriptor=a=b", "name the domain: ?domain=shop, or -d shop in a command"),
         ("/v1/count?domain=d&descriptor=a=b", "write one or more durations: ?span=5m,1h"),
@@ -212,6 +232,73 @@ async fn large_answers_are_written_on_another_thread() {
 async fn without_rules_the_error_says_so() {
     let (status, error_text, _) = error(request("GET", "/v1/state?domain=d&descriptor=a=b")).await;
     assert_eq!((status, error_text.as_str()), (503, "no rules are loaded"));
+}
+
+const QUOTA_RULES: &str = "domain: shop
+descriptors:
+  - key: user
+    descriptors:
+      - {key: token, rate_limit: {unit: year, requests_per_unit: 100}}
+";
+
+/// Returns sources with quotas that are on.
+fn with_quotas() -> (Sources<TestStore>, Arc<Quotas<TestStore>>) {
+    let mut sources = sources();
+    let file = RuleFile { name: "rules.yaml".into(), text: QUOTA_RULES.into() };
+    sources.loader.load(vec![file], Vec::new()).unwrap();
+    let options = QuotaOptions {
+        unsupported: Fallback::Deny,
+        fallback: Fallback::Deny,
+        replicas: 1,
+        store_timeout: Duration::from_secs(10),
+        on_failure: OnStoreFailure::Error,
+        max_streams: 10,
+        max_stream_buckets: 10,
+        max_buckets: 10,
+    };
+    let (limiter, rules) = (sources.limiter.clone(), sources.rules.clone());
+    let quotas = Arc::new(Quotas::new(limiter, rules, sources.clock.clone(), options));
+    sources.quotas = Some(quotas.clone());
+    (sources, quotas)
+}
+
+#[tokio::test]
+async fn quotas_are_listed_and_part_of_the_state() {
+    let (status, _, body) = answer(request("GET", "/v1/quotas")).await;
+    assert!(status == 404 && body.contains("set rlqs.enabled = true, and restart"), "{body}");
+
+    let (sources, quotas) = with_quotas();
+    let router = routed(sources);
+    let mut stream = quotas.open("10.0.0.1:5".to_owned()).unwrap();
+    let id = |user: &str| {
+        BucketId::new([("user", user.as_bytes()), ("token", b"s3cret".as_slice())].into_iter())
+    };
+    let reports = ["ann", "bob"].map(|user| (id(user), Usage::default()));
+    stream.report("shop", reports.into_iter(), |_| true).await.unwrap();
+    let read = async |uri: &str| {
+        let (status, _, body) = answer_of(router.clone(), request("GET", uri)).await;
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str::<Value>(&body).unwrap()
+    };
+
+    let all = read("/v1/quotas").await;
+    assert_eq!((&all["found"], &all["streams"]), (&2.into(), &1.into()), "{all}");
+    assert!(!all.to_string().contains("s3cret") && all.to_string().contains("hash:"), "{all}");
+    assert_eq!(read("/v1/quotas?domain=other").await["found"], 0);
+    let one = read("/v1/quotas?domain=shop&descriptor=user=a*&limit=1").await;
+    let bucket = &one["buckets"][0];
+    assert_eq!((&one["found"], &bucket["entries"][1]["value"]), (&1.into(), &"ann".into()));
+    assert!(bucket["order"] == "admit" && bucket["client"] == "10.0.0.1:5", "{bucket}");
+    assert!(bucket["granted"].as_u64() > Some(0), "{bucket}");
+
+    let granted = json!({ "hits": bucket["outstanding"], "streams": 1 });
+    let key = "domain=shop&descriptor=user=ann,token=s3cret";
+    let state = read(&format!("/v1/state?{key}")).await;
+    assert_eq!(state["granted"], granted, "{state}");
+    let explained = read(&format!("/v1/explain?{key}")).await;
+    assert_eq!(explained["descriptors"][0]["state"]["granted"], granted, "{explained}");
+    let other = read("/v1/state?domain=shop&descriptor=user=eve,token=s3cret").await;
+    assert_eq!(other.get("granted"), None, "{other}");
 }
 
 #[tokio::test]

@@ -132,7 +132,7 @@ fn one_of<T: Copy>(
     })
 }
 
-fn limit(query: &Query) -> Result<usize, ApiError> {
+pub(super) fn limit(query: &Query) -> Result<usize, ApiError> {
     let Some(text) = query.get("limit") else { return Ok(DEFAULT_ROWS) };
     let limit = text.parse().ok().filter(|limit| (1..=MAX_ROWS).contains(limit));
     limit.ok_or_else(|| invalid("limit", text, format!("write a number from 1 to {MAX_ROWS}")))

@@ -90,6 +90,7 @@ fn bench() -> Bench {
         replica: String::new(),
         grpc_port: None,
         limiter,
+        quotas: None,
         top,
         rules,
         controls,
