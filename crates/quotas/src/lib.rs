@@ -35,5 +35,5 @@ mod window;
 pub use self::bucket::{BucketId, Order};
 pub use self::options::{Fallback, QuotaOptions};
 pub use self::quotas::{ListedBucket, Quotas};
-pub use self::stream::{Action, QuotaStream, ReportError};
+pub use self::stream::{QuotaAction, QuotaStream, ReportError};
 pub use weir_limiter::Usage;

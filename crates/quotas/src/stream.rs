@@ -43,7 +43,7 @@ const LONGEST_DENIAL: Micros = 300 * SECOND;
 
 /// What is sent about a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Action {
+pub struct QuotaAction {
     /// The bucket.
     pub bucket: BucketId,
     /// The order, and its seconds; none if the Envoy may forget the bucket.
@@ -87,7 +87,7 @@ enum Event {
     Changed,
 }
 
-type Actions = SmallVec<[Action; 2]>;
+type Actions = SmallVec<[QuotaAction; 2]>;
 
 type Events = Vec<(BucketId, Event)>;
 
@@ -113,7 +113,7 @@ impl<S: States> QuotaStream<S> {
         domain: &str,
         reports: impl Iterator<Item = (Option<BucketId>, Usage)>,
         hold: impl FnMut(usize) -> bool,
-    ) -> Result<Vec<Action>, ReportError> {
+    ) -> Result<Vec<QuotaAction>, ReportError> {
         let mut usages: hashbrown::HashMap<BucketId, Usage> = hashbrown::HashMap::new();
         for (bucket, usage) in reports {
             let sum = usages.entry(bucket.ok_or(ReportError::BadBucket)?).or_default();
@@ -131,7 +131,7 @@ impl<S: States> QuotaStream<S> {
         domain: &str,
         usages: hashbrown::HashMap<BucketId, Usage>,
         mut hold: impl FnMut(usize) -> bool,
-    ) -> Result<(Events, Vec<Action>), ReportError> {
+    ) -> Result<(Events, Vec<QuotaAction>), ReportError> {
         let (counts, options) = (&self.quotas.counts, &self.quotas.options);
         let mut stream = self.buckets.lock();
         match (&*stream.domain, domain) {
@@ -154,7 +154,7 @@ impl<S: States> QuotaStream<S> {
                     && hold(stream.buckets.len() + 1);
                 if !has_room {
                     let order = Some((Order::Deny, seconds(PLAIN_ORDER)));
-                    denied.push(Action { bucket, order });
+                    denied.push(QuotaAction { bucket, order });
                     continue;
                 }
                 add(&counts.buckets, 1);
@@ -177,7 +177,7 @@ impl<S: States> QuotaStream<S> {
     }
 
     /// Looks at the buckets whose order is about to end, or whose window has ended. Returns what to send.
-    pub async fn due(&mut self) -> Vec<Action> {
+    pub async fn due(&mut self) -> Vec<QuotaAction> {
         let now = self.quotas.now();
         let mut events = Vec::new();
         while let Some((due, _)) = self.due.first()
@@ -190,7 +190,7 @@ impl<S: States> QuotaStream<S> {
     }
 
     /// Looks at all buckets if rules or controls have changed. Returns what to send.
-    pub async fn follow(&mut self) -> Vec<Action> {
+    pub async fn follow(&mut self) -> Vec<QuotaAction> {
         let snapshot = self.quotas.rules.load().clone();
         let as_ptr = |snapshot: &Option<Arc<Snapshot>>| snapshot.as_ref().map(Arc::as_ptr);
         if as_ptr(&snapshot) == as_ptr(&self.snapshot) {
@@ -202,7 +202,7 @@ impl<S: States> QuotaStream<S> {
     }
 
     /// Looks at buckets, each for one reason, and keeps when to look at them again.
-    async fn look_at(&mut self, events: Events) -> Vec<Action> {
+    async fn look_at(&mut self, events: Events) -> Vec<QuotaAction> {
         for (bucket, _) in &events {
             if let Some(known) = self.buckets.lock().buckets.get(bucket) {
                 self.due.remove(&(known.due, bucket.clone()));
@@ -263,7 +263,7 @@ impl<S: States> QuotaStream<S> {
             looked.settle(usage, is_first, &quota).await;
         }
         if looked.with(|bucket, now| bucket.is_abandoned(now)) {
-            return smallvec![Action { bucket: id.clone(), order: None }];
+            return smallvec![QuotaAction { bucket: id.clone(), order: None }];
         }
         match quota {
             Quota::Allowed | Quota::Shadow(_) => looked.plain(Order::Allow),
@@ -396,7 +396,7 @@ impl<S: States> Looked<'_, S> {
             bucket.account.grant(now, granted);
             bucket.order(now, Order::Admit(hits), lasts);
             let action =
-                |order| Action { bucket: self.id.clone(), order: Some((order, seconds(lasts))) };
+                |order| QuotaAction { bucket: self.id.clone(), order: Some((order, seconds(lasts))) };
             smallvec![action(Order::Deny), action(Order::Admit(hits))]
         })
     }
@@ -424,7 +424,7 @@ impl<S: States> Looked<'_, S> {
 
     fn ordered(&self, bucket: &mut Bucket, now: Micros, order: Order, lasts: Micros) -> Actions {
         bucket.order(now, order, lasts);
-        smallvec![Action { bucket: self.id.clone(), order: Some((order, seconds(lasts))) }]
+        smallvec![QuotaAction { bucket: self.id.clone(), order: Some((order, seconds(lasts))) }]
     }
 
     /// Has the store grant hits.

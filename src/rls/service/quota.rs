@@ -23,7 +23,7 @@ use pb::rate_limit_quota_response::bucket_action::{self, AbandonAction, QuotaAss
 use pb::rate_limit_quota_service_server::RateLimitQuotaService;
 use weir_common::threads;
 use weir_common::value;
-use weir_quotas::{Action, BucketId, Order, QuotaStream, Quotas, Usage};
+use weir_quotas::{BucketId, Order, QuotaAction, QuotaStream, Quotas, Usage};
 use weir_store::States;
 
 /// The largest report.
@@ -189,7 +189,7 @@ fn usage(
     (bucket, Usage { admitted, denied })
 }
 
-fn encode(action: &Action) -> BucketAction {
+fn encode(action: &QuotaAction) -> BucketAction {
     let entries = action.bucket.entries().map(|(key, text)| {
         let (key, value) = (key.to_owned(), value::decode(text).into_owned());
         Entry { key, value }
