@@ -440,7 +440,7 @@ fn the_examples_fit_together() {
     let ran = Command::new(env!("CARGO_BIN_EXE_weir"))
         .args(["check", "examples/rules", "--deny-warnings"])
         .args(
-            ["envoy", "postpaid", "budget"]
+            ["envoy", "postpaid", "budget", "quota-strict"]
                 .map(|name| format!("--envoy=examples/envoy/{name}.yaml")),
         )
         .current_dir(root)

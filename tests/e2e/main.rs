@@ -48,6 +48,7 @@ mod metrics;
 mod migrating;
 mod operator_commands;
 mod overlay;
+mod quotas;
 mod redis;
 mod reference_metrics;
 mod reload;

@@ -199,9 +199,9 @@ pub fn validate(config: &str) -> Result<(), String> {
     }
 }
 
-/// Replaces the ports of the examples: clients connect to 10000 and 10001, the backend has the
-/// second 10001 or 10002.
-fn on_free_ports(config: &str, weir: &Weir, backend: Backend) -> Envoy {
+/// Starts Envoy with an example in front of this backend, and replaces its ports: clients connect to 10000 and 10001, the
+/// backend has the second 10001 or 10002.
+pub fn on_free_ports(config: &str, weir: &Weir, backend: Backend) -> Envoy {
     let port = |port: u16| format!("port_value: {port} ");
     let config = config
         .replace(&port(10000), &port(0))
