@@ -23,8 +23,13 @@ pub enum Quota {
     Allowed,
     /// A control blocks it.
     Blocked,
-    /// The rule cannot be divided among clients, and why.
-    Unsupported(&'static str),
+    /// It cannot be divided among clients.
+    Unsupported {
+        /// The path of its rule; empty if that is not known.
+        rule: String,
+        /// Why not.
+        why: &'static str,
+    },
     /// Everything passes, and is charged afterwards: the rule, or weir, is in shadow mode.
     Shadow(QuotaKey),
     /// The client gets parts of the limits.
@@ -66,10 +71,12 @@ impl<S: Store> Limiter<S> {
             UnorderedMatch::None => return Quota::Allowed,
             UnorderedMatch::One(order) => order,
             UnorderedMatch::Several(_) => {
-                return Quota::Unsupported("its entries match two rules, each in another order");
+                let why = "its entries match two rules, each in another order";
+                return Quota::Unsupported { rule: String::new(), why };
             }
             UnorderedMatch::TooMany => {
-                return Quota::Unsupported("its entries may have too many orders");
+                let why = "its entries may have too many orders";
+                return Quota::Unsupported { rule: String::new(), why };
             }
         };
         let entries: Vec<Entry<'_>> =
@@ -88,17 +95,18 @@ impl<S: Store> Limiter<S> {
             entries: OwnedEntry::copied(matched.counted_entries(plan).iter().copied()),
             on_failure: rules.on_store_failure,
         };
+        let unsupported = |why| Quota::Unsupported { rule: matched.path().to_owned(), why };
         let is_shadow = self.options.shadow_mode
             || matched.is_allowed()
             || matched.applies.rule().is_some_and(|rule| rule.shadow_mode);
         match matched.plan() {
             _ if matched.is_blocked() && !self.options.shadow_mode => Quota::Blocked,
             None => Quota::Allowed,
-            Some(_) if matched.reserves => Quota::Unsupported("its rule has `reserve`"),
+            Some(_) if matched.reserves => unsupported("its rule has `reserve`"),
             Some(plan) if is_shadow => Quota::Shadow(key(plan)),
-            Some(_) if rules.together => Quota::Unsupported("its domain charges together"),
+            Some(_) if rules.together => unsupported("its domain charges together"),
             Some(plan) if !plan.can_grant() => {
-                Quota::Unsupported("its limits have no windows of at least 30 seconds to lease")
+                unsupported("it needs windows of at least 30 s that can be leased")
             }
             Some(plan) => Quota::Limited(key(plan)),
         }

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -15,11 +16,15 @@ use crate::options::QuotaOptions;
 use crate::stream::QuotaStream;
 use weir_common::clock::Monotonic;
 use weir_common::entry::OwnedEntry;
+use weir_common::throttle::Throttles;
 use weir_common::metrics::{MetricSink, MetricSource};
 use weir_controls::ActiveRules;
 use weir_limit::Micros;
 use weir_limiter::{GrantedState, Limiter};
 use weir_store::States;
+
+/// The interval of log lines about one rule that cannot be a quota.
+const UNSUPPORTED_LOG_INTERVAL: Duration = Duration::from_secs(3_600);
 
 /// Divides limits among the Envoys of all streams.
 #[derive(Debug)]
@@ -31,6 +36,7 @@ pub struct Quotas<S> {
     pub(crate) counts: QuotaCounts,
     clock: Box<dyn Monotonic>,
     next_stream: AtomicU64,
+    unsupported_log: Throttles<String>,
     streams: Mutex<HashMap<u64, Arc<Mutex<StreamBuckets>>>>,
 }
 
@@ -78,7 +84,8 @@ impl<S: States> Quotas<S> {
     ) -> Quotas<S> {
         let (keys, counts, streams) = Default::default();
         let (clock, next_stream) = (Box::new(clock), AtomicU64::new(1));
-        Quotas { limiter, rules, options, keys, counts, clock, next_stream, streams }
+        let unsupported_log = Throttles::new(UNSUPPORTED_LOG_INTERVAL);
+        Quotas { limiter, rules, options, keys, counts, clock, next_stream, unsupported_log, streams }
     }
 
     /// Opens a stream of an Envoy, which `client` names; none if there are too many.
@@ -144,6 +151,16 @@ impl<S: States> Quotas<S> {
             streams: sum.streams + 1,
         });
         Some(sum).filter(|sum| sum.streams > 0)
+    }
+
+    /// Counts a bucket that cannot be divided, and logs one of each rule an hour.
+    #[cold]
+    pub(crate) fn unsupported(&self, domain: &str, rule: &str, why: &'static str) {
+        add(&self.counts.unsupported, 1);
+        if let Some(suppressed) = self.unsupported_log.pass(format!("{domain} {rule}")) {
+            let orders = self.options.unsupported.name();
+            tracing::warn!(domain, rule, why, orders, suppressed, "rule cannot be a quota");
+        }
     }
 
     pub(crate) fn now(&self) -> Micros {

@@ -268,9 +268,10 @@ impl<S: States> QuotaStream<S> {
         match quota {
             Quota::Allowed | Quota::Shadow(_) => looked.plain(Order::Allow),
             Quota::Blocked => looked.plain(Order::Deny),
-            Quota::Unsupported(why) => {
-                add(&self.quotas.counts.unsupported, u64::from(usage != Usage::default()));
-                tracing::debug!(domain = &*domain, why, "bucket cannot be divided among Envoys");
+            Quota::Unsupported { rule, why } => {
+                if matches!(event, Event::Report { .. }) {
+                    self.quotas.unsupported(&domain, &rule, why);
+                }
                 looked.plain(match self.quotas.options.unsupported {
                     Fallback::Allow => Order::Allow,
                     Fallback::Deny => Order::Deny,
@@ -309,7 +310,7 @@ impl<S: States> Looked<'_, S> {
     async fn settle(&self, usage: Usage, is_first: bool, quota: &Quota) {
         let key = match quota {
             Quota::Shadow(key) | Quota::Limited(key) => Some(key),
-            Quota::Allowed | Quota::Blocked | Quota::Unsupported(_) => None,
+            Quota::Allowed | Quota::Blocked | Quota::Unsupported { .. } => None,
         };
         let quotas = &self.stream.quotas;
         let requests = usage.admitted.saturating_add(usage.denied);
