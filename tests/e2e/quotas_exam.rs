@@ -1,9 +1,7 @@
-//! Quotas on real Envoys: what Envoys, replicas and other callers of a key admit together in a window, counted behind them.
+//! Quotas on real Envoys: what Envoys, replicas and other callers of a key admit together, counted behind them.
 //!
-//! In an ordinary run this takes seconds, and a window for the bound. With `WEIR_LONG_TESTS` it takes minutes, up to twenty
-//! windows, with faults and operators meanwhile, and prints what each window admitted.
-//!
-//! All Envoys deny what no grant decides.
+//! In an ordinary run this takes seconds, and a window for the bound. With `WEIR_LONG_TESTS` it takes up to twenty
+//! windows, with faults and operators meanwhile. All Envoys deny what no grant decides.
 
 mod clients;
 mod disturbed;

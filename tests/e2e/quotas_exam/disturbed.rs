@@ -37,7 +37,7 @@ impl Exam {
         }
     }
 
-    /// Blocks the user at one replica until the block ends by itself. Returns the time in which nothing may be admitted.
+    /// Blocks the user at one replica until the block ends by itself. Returns when nothing may be admitted.
     fn block(&self, for_seconds: u64, within: Micros) -> Range<Micros> {
         let begun = now();
         let block = json!({ "action": "block", "for": format!("{for_seconds}s") });
@@ -85,7 +85,7 @@ fn faults_and_operators_never_let_a_window_admit_more() {
             seconds(pause);
         }
         let [busiest, other, least_busy] = rates;
-        for rates in [[least_busy, other, busiest], rates] {
+        for rates in [[least_busy, other, busiest], rates].into_iter().take(rounds) {
             exam.send(rates);
             seconds(pause);
         }

@@ -89,13 +89,15 @@ async fn flood(to: SocketAddr, buckets: u64) -> u64 {
     let Stream { reports, mut actions } = Stream::open(to).await.expect("a stream");
     let reading = tokio::spawn(async move {
         let mut count = 0;
-        while let Some(message) = actions.message().await.unwrap_or_else(|status| {
-            println!("  the stream ends: {status}");
-            None
-        }) {
-            count += message.bucket_action.len() as u64;
+        loop {
+            match actions.message().await {
+                Ok(Some(message)) => count += message.bucket_action.len() as u64,
+                ended => {
+                    println!("  the stream ends: {:?}", ended.err());
+                    return count;
+                }
+            }
         }
-        count
     });
     for first in (0..buckets).step_by(BUCKETS_AT_ONCE as usize) {
         let numbers = first..(first + BUCKETS_AT_ONCE).min(buckets);

@@ -1,8 +1,8 @@
 //! What windows have admitted.
 //!
-//! The backend counts a request when it arrives there, up to [`LATE`] after Envoy has admitted it. So one that arrives within
-//! that time of the start of a window is *surely* of neither window, and *may* be of both. A call is of the time between
-//! its request and its answer. Clients, backend and Redis have one clock.
+//! The backend counts a request when it arrives there, up to [`LATE`] after Envoy has admitted it. One that arrives
+//! within that time of the start of a window is *surely* of neither window, and *may* be of both. A call is of the time
+//! from its request to its answer, give or take the same. Clients, backend and Redis have one clock.
 
 use super::*;
 
