@@ -1,7 +1,7 @@
 //! The whole program from outside: the real binary on real sockets, with a real Envoy in front.
 //!
-//! No test waits for a window to end or fails when one does: limits are per day or longer. Only leases are examined for
-//! several windows.
+//! No test waits for a window to end or fails when one does: limits are per day or longer. Only leases and
+//! quotas are examined for several windows.
 
 #![allow(
     clippy::disallowed_methods,
@@ -49,6 +49,7 @@ mod migrating;
 mod operator_commands;
 mod overlay;
 mod quotas;
+mod quotas_exam;
 mod redis;
 mod reference_metrics;
 mod reload;

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
+use std::time::SystemTime;
 
 /// A running backend. Stops when dropped.
 #[derive(Debug)]
@@ -17,6 +18,7 @@ pub struct Backend {
 pub struct Shared {
     counts: Mutex<Counts>,
     changed: Condvar,
+    seen_at: Mutex<Vec<SystemTime>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,6 +60,11 @@ impl Backend {
         self.shared.counts().seen
     }
 
+    /// When each of these requests was received.
+    pub fn seen_at(&self) -> Vec<SystemTime> {
+        self.shared.seen_at.lock().expect("no thread panics while it holds the lock").clone()
+    }
+
     /// The number of requests that are held now.
     pub fn held(&self) -> usize {
         self.shared.counts().held
@@ -94,6 +101,9 @@ impl Shared {
 
     /// Counts a request.
     pub fn see(&self) {
+        let mut seen_at = self.seen_at.lock().expect("no thread panics while it holds the lock");
+        seen_at.push(SystemTime::now());
+        drop(seen_at);
         self.change(|counts| counts.seen += 1);
     }
 

@@ -223,13 +223,19 @@ fn start(config: &str, backend: Backend) -> Envoy {
 
 /// Starts Envoy with a complete configuration. Clients connect to the listener of this name.
 pub fn run(config: &str, backend: Backend, ingress: &str) -> Envoy {
+    // Several Envoys run at the same time, so each is small.
+    run_with_workers(1, config, backend, ingress)
+}
+
+/// As [`run`], with a number of worker threads.
+pub fn run_with_workers(workers: u32, config: &str, backend: Backend, ingress: &str) -> Envoy {
     let dir = tempfile::tempdir().expect("a directory");
     let (config_path, admin_path) = (dir.path().join("envoy.yaml"), dir.path().join("admin"));
     fs::write(&config_path, config).expect("a file");
     let mut command = Command::new(binary());
     command.arg("--config-path").arg(&config_path).arg("--admin-address-path").arg(&admin_path);
-    // Several Envoys run at the same time, so each is small.
-    command.args(["--disable-hot-restart", "--concurrency", "1", "--log-level", "warning"]);
+    command.args(["--disable-hot-restart", "--log-level", "warning"]);
+    command.arg("--concurrency").arg(workers.to_string());
     let mut program = Program::start("envoy", &mut command);
     let admin = wait_for("envoy writes its admin address", || {
         assert!(program.runs(), "envoy ended:\n{}", program.said_in_all());
@@ -264,6 +270,12 @@ impl Envoy {
         let stats = self.stats();
         let mut lines = stats.lines().filter_map(|line| line.split_once(": "));
         lines.find(|(n, _)| *n == name).map_or(0, |(_, value)| value.parse().expect("a number"))
+    }
+
+    /// Returns the bytes that Envoy has allocated.
+    pub fn allocated_bytes(&self) -> u64 {
+        let memory = http::get(self.admin, "/memory").json();
+        memory["allocated"].as_str().and_then(|bytes| bytes.parse().ok()).expect("a number")
     }
 
     /// Returns the number of calls to a replica of the rate-limit service.
