@@ -79,7 +79,8 @@ impl Account {
         if let Some(undo) = undo {
             let continues = |window: &Window| {
                 window.end == end
-                    && window.plan == plan
+                    // Rules that were loaded anew may charge another key.
+                    && Arc::ptr_eq(&window.plan, &plan)
                     && window.undo.limits == undo.limits
             };
             if !self.window.as_deref().is_some_and(continues) {

@@ -30,9 +30,8 @@ pub struct BucketId(Arc<[(Box<str>, Box<str>)]>);
 impl BucketId {
     /// Returns the id of a map, in any order; none if it is empty or too large, or a key is empty or repeated.
     pub fn new<'a>(entries: impl Iterator<Item = (&'a str, &'a [u8])>) -> Option<BucketId> {
-        let text = |(key, bytes): (&'a str, &'a [u8])| {
-            (Box::from(key), Box::from(&*value::encode(bytes)))
-        };
+        let text =
+            |(key, bytes): (&'a str, &'a [u8])| (Box::from(key), Box::from(&*value::encode(bytes)));
         let mut entries: Vec<(Box<str>, Box<str>)> =
             entries.map(text).take(MAX_ENTRIES + 1).collect();
         entries.sort_unstable();

@@ -46,7 +46,8 @@ pub(crate) struct StreamBuckets {
     pub domain: Box<str>,
     /// The address of the Envoy, or another name of it.
     pub client: String,
-    pub buckets: HashMap<BucketId, Bucket>,
+    /// Boxed, as a half of a table may be empty.
+    pub buckets: HashMap<BucketId, Box<Bucket>>,
 }
 
 /// A bucket of one Envoy, as operators see it.

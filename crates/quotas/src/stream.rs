@@ -158,7 +158,7 @@ impl<S: States> QuotaStream<S> {
                     continue;
                 }
                 add(&counts.buckets, 1);
-                stream.buckets.insert(bucket.clone(), Bucket::default());
+                stream.buckets.insert(bucket.clone(), Box::default());
             }
             events.push((bucket, Event::Report { usage, is_first }));
         }
@@ -209,7 +209,9 @@ impl<S: States> QuotaStream<S> {
             }
         }
         let mut actions = Vec::new();
-        let buckets: Vec<BucketId> = events.iter().map(|(bucket, _)| bucket.clone()).collect();
+        let is_due = |event: &Event| matches!(event, Event::Due);
+        let buckets: Vec<(BucketId, bool)> =
+            events.iter().map(|(bucket, event)| (bucket.clone(), is_due(event))).collect();
         let this = &*self;
         let mut looked = stream::iter(events)
             .map(|(bucket, event)| this.look_at_one(bucket, event))
@@ -225,12 +227,14 @@ impl<S: States> QuotaStream<S> {
             }
         }
         let soonest = self.quotas.now().saturating_add(SECOND / 100);
-        for bucket in buckets {
+        for (bucket, was_due) in buckets {
             if let Some(known) = stream.buckets.get_mut(&bucket)
                 && known.due > 0
             {
-                // What failed is tried again, but not at once.
-                known.due = if known.due > soonest { known.due } else { soonest + SECOND };
+                if was_due && known.due <= soonest {
+                    // What failed is tried again, but not at once.
+                    known.due = soonest + SECOND;
+                }
                 self.due.insert((known.due, bucket));
             }
         }
@@ -316,7 +320,8 @@ impl<S: States> Looked<'_, S> {
         let requests = usage.admitted.saturating_add(usage.denied);
         let (settled, may_have_passed) = self.with(|bucket, now| {
             bucket.demand = (!is_first).then_some(requests);
-            bucket.idle_reports = if requests == 0 { bucket.idle_reports.saturating_add(1) } else { 0 };
+            bucket.idle_reports =
+                if requests == 0 { bucket.idle_reports.saturating_add(1) } else { 0 };
             bucket.admitted = bucket.admitted.saturating_add(usage.admitted);
             let settled = bucket.account.report(now, usage.admitted);
             let is_allowed = bucket.order == Some(Order::Allow) || now < bucket.allowed_until;
@@ -324,7 +329,7 @@ impl<S: States> Looked<'_, S> {
         });
         let Some(key) = key else { return };
         if let Some((plan, undo)) = settled.returns
-            && plan == key.plan
+            && Arc::ptr_eq(&plan, &key.plan)
             && self.charge(key, Op::Undo(undo)).await.is_some()
         {
             add(&quotas.counts.returned, undo.hits.into());
@@ -531,8 +536,7 @@ impl<S: States> Looked<'_, S> {
         let quotas = &self.stream.quotas;
         let entries: SmallVec<[Entry<'_>; 4]> = key.entries.iter().map(entry).collect();
         let name = Key { domain: self.domain, entries: &entries };
-        let charges =
-            [Charge { key: name, plan: &key.plan, op, hold: None, role: Role::Enforced }];
+        let charges = [Charge { key: name, plan: &key.plan, op, hold: None, role: Role::Enforced }];
         let batch = Batch {
             on_failure: key.on_failure,
             ..Batch::new(&charges, quotas.options.store_timeout)
