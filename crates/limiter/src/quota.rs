@@ -47,6 +47,13 @@ pub struct QuotaKey {
     pub on_failure: Option<OnStoreFailure>,
 }
 
+impl QuotaKey {
+    /// Returns the entries of the key, in the order of the rule.
+    pub fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
+        self.entries.iter().map(|entry| (&*entry.key, &*entry.value))
+    }
+}
+
 /// What a client has decided about a bucket since its last report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {

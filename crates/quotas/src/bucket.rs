@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use weir_common::value;
 use weir_limit::{Micros, Plan, SECOND};
+use weir_limiter::Usage;
 use weir_store::Entry;
 
 use crate::account::Account;
@@ -13,6 +14,9 @@ use crate::window::WindowEnd;
 pub const MAX_ENTRIES: usize = 16;
 /// See [`MAX_ENTRIES`].
 pub const MAX_ID_BYTES: usize = 4_096;
+
+/// How long an Envoy obeys an order that depends on no window.
+pub(crate) const PLAIN_ORDER: Micros = 60 * SECOND;
 
 /// How long before its end an order is replaced.
 pub(crate) const EARLY: Micros = 200_000;
@@ -57,6 +61,34 @@ pub enum Order {
     Deny,
     /// Admits this number of requests, at least 1, then denies.
     Admit(u32),
+}
+
+/// What is sent about a bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuotaAction {
+    /// The bucket.
+    pub bucket: BucketId,
+    /// The order, and its seconds; none if the Envoy may forget the bucket.
+    pub order: Option<(Order, u32)>,
+}
+
+impl QuotaAction {
+    /// Returns the action with an order that lasts whole seconds.
+    pub(crate) fn order(bucket: BucketId, order: Order, lasts: Micros) -> QuotaAction {
+        let seconds = u32::try_from(lasts / SECOND).unwrap_or(u32::MAX).max(1);
+        QuotaAction { bucket, order: Some((order, seconds)) }
+    }
+}
+
+/// Why a bucket is looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Event {
+    /// It was reported, at an instant, for the first time or again.
+    Report { at: Micros, usage: Usage, is_first: bool },
+    /// Its order is about to end, or its window has ended.
+    Due,
+    /// Rules or controls have changed.
+    Changed,
 }
 
 /// A bucket of one client.

@@ -1,19 +1,24 @@
 //! What the clients of this replica want of each key, and what was left of it last: so it is divided by demand.
 
-use hashbrown::HashMap;
+use std::hash::{BuildHasher, Hash};
+
+use hashbrown::{DefaultHashBuilder, HashMap};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::size::{DEMAND_LASTS, Demand};
 use weir_limit::Micros;
 
-/// The keys that buckets are charged to, by their texts.
+/// The keys that buckets are charged to, by their hashes: where two have one, only the sizes of their grants change.
 #[derive(Debug, Default)]
-pub(crate) struct Keys(Mutex<Table>);
+pub(crate) struct Keys {
+    hasher: DefaultHashBuilder,
+    table: Mutex<Table>,
+}
 
 #[derive(Debug, Default)]
 struct Table {
-    keys: HashMap<String, KeyDemand>,
+    keys: HashMap<u64, KeyDemand>,
     next_sweep: Micros,
 }
 
@@ -34,18 +39,22 @@ struct Report {
 }
 
 impl Keys {
+    pub fn hash(&self, key: &impl Hash) -> u64 {
+        self.hasher.hash_one(key)
+    }
+
     /// Records the demand of a client. Returns that of all whose reports are recent, with what is left of the key, if
     /// that is known.
     pub fn report(
         &self,
-        key: &str,
+        key: u64,
         client: u64,
         demand: Option<u64>,
         now: Micros,
     ) -> (Demand, Option<u64>) {
-        let mut table = self.0.lock();
+        let mut table = self.table.lock();
         table.sweep(now);
-        let known = table.keys.entry_ref(key).or_default();
+        let known = table.keys.entry(key).or_default();
         known.reports.retain(|report| report.client != client && report.is_recent(now));
         known.reports.push(Report { client, at: now, demand });
         let total = known.reports.iter().filter_map(|report| report.demand);
@@ -58,8 +67,8 @@ impl Keys {
     }
 
     /// Records what is left of a key until an instant.
-    pub fn set_left(&self, key: &str, left: u64, until: Micros) {
-        if let Some(known) = self.0.lock().keys.get_mut(key) {
+    pub fn set_left(&self, key: u64, left: u64, until: Micros) {
+        if let Some(known) = self.table.lock().keys.get_mut(&key) {
             known.left = Some((left, until));
         }
     }

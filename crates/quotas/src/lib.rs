@@ -13,7 +13,7 @@
 //! 3. `account` knows what of earlier grants can be returned; `size` how much to grant, by `keys`; `window` until when.
 //! 4. The store charges the grant, and what is returned or was used in excess.
 //!
-//! `bucket` has the orders, `quotas` what all streams share, `metrics` the counts.
+//! `next_order` puts these together for one bucket. `bucket` has the orders, `quotas` what all streams share, `metrics` the counts.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -24,6 +24,7 @@ mod account;
 mod bucket;
 mod keys;
 mod metrics;
+mod next_order;
 mod options;
 mod quotas;
 mod size;
@@ -32,8 +33,8 @@ mod stream;
 mod tests;
 mod window;
 
-pub use self::bucket::{BucketId, Order};
+pub use self::bucket::{BucketId, Order, QuotaAction};
 pub use self::options::{Fallback, QuotaOptions};
 pub use self::quotas::{ListedBucket, Quotas};
-pub use self::stream::{QuotaAction, QuotaStream, ReportError};
+pub use self::stream::{QuotaStream, ReportError};
 pub use weir_limiter::Usage;

@@ -13,11 +13,10 @@ use crate::bucket::{Bucket, BucketId, Order};
 use crate::keys::Keys;
 use crate::metrics::{QuotaCounts, add};
 use crate::options::QuotaOptions;
-use crate::stream::QuotaStream;
 use weir_common::clock::Monotonic;
 use weir_common::entry::OwnedEntry;
-use weir_common::throttle::Throttles;
 use weir_common::metrics::{MetricSink, MetricSource};
+use weir_common::throttle::Throttles;
 use weir_controls::ActiveRules;
 use weir_limit::Micros;
 use weir_limiter::{GrantedState, Limiter};
@@ -86,11 +85,21 @@ impl<S: States> Quotas<S> {
         let (keys, counts, streams) = Default::default();
         let (clock, next_stream) = (Box::new(clock), AtomicU64::new(1));
         let unsupported_log = Throttles::new(UNSUPPORTED_LOG_INTERVAL);
-        Quotas { limiter, rules, options, keys, counts, clock, next_stream, unsupported_log, streams }
+        Quotas {
+            limiter,
+            rules,
+            options,
+            keys,
+            counts,
+            clock,
+            next_stream,
+            unsupported_log,
+            streams,
+        }
     }
 
-    /// Opens a stream of an Envoy, which `client` names; none if there are too many.
-    pub fn open(self: &Arc<Self>, client: String) -> Option<QuotaStream<S>> {
+    /// Adds a stream of an Envoy, which `client` names; none if there are too many. Returns its number and its buckets.
+    pub(crate) fn register(&self, client: String) -> Option<(u64, Arc<Mutex<StreamBuckets>>)> {
         let id = self.next_stream.fetch_add(1, Ordering::Relaxed);
         let buckets = Arc::new(Mutex::new(StreamBuckets { client, ..StreamBuckets::default() }));
         let mut streams = self.streams.lock();
@@ -99,7 +108,7 @@ impl<S: States> Quotas<S> {
         }
         streams.insert(id, buckets.clone());
         add(&self.counts.streams, 1);
-        Some(QuotaStream::new(self.clone(), id, buckets))
+        Some((id, buckets))
     }
 
     /// Removes a stream that has ended.

@@ -38,7 +38,7 @@ pub fn size(left: u64, demand: Demand, replicas: u64, is_last_part: bool) -> u32
     let parts = u128::from(parts.max(1)) * u128::from(replicas.max(1));
     let most = u128::from(shared) * u128::from(part) / parts;
     let wanted = own.map_or(u64::MAX, |own| own.saturating_mul(2).saturating_add(10));
-    let hits = u64::try_from(most).unwrap_or(u64::MAX).min(wanted);
+    let hits = u64::try_from(most).unwrap_or(u64::MAX).min(wanted).min(left);
     // The client counts in 32 bits.
     u32::try_from(hits).unwrap_or(u32::MAX).max(1)
 }
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn at_least_one_hit_is_asked_for_at_the_ends_of_all_ranges() {
         let ends = [0, 1, u64::from(u32::MAX), u64::MAX];
-        for (left, own, total, clients, replicas) in itertools(ends) {
+        for (left, own, total, clients, replicas) in combinations(ends) {
             for own in [None, Some(own)] {
                 let hits = size(left, demand(own, total, clients), replicas, true);
                 assert!(u64::from(hits) <= left.max(1));
@@ -77,7 +77,7 @@ mod tests {
         }
     }
 
-    fn itertools(ends: [u64; 4]) -> impl Iterator<Item = (u64, u64, u64, u64, u64)> {
+    fn combinations(ends: [u64; 4]) -> impl Iterator<Item = (u64, u64, u64, u64, u64)> {
         (0..4_usize.pow(5)).map(move |i| {
             let at = |digit: u32| ends[i / 4_usize.pow(digit) % 4];
             (at(0), at(1), at(2), at(3), at(4))

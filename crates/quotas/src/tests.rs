@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use crate::{Action, BucketId, Fallback, Order, QuotaOptions, QuotaStream, Quotas, Usage};
+use crate::{BucketId, Fallback, Order, QuotaAction, QuotaOptions, QuotaStream, Quotas, Usage};
 use weir_common::clock::ManualClock;
 use weir_common::failure::OnStoreFailure;
 use weir_controls::ActiveRules;
@@ -79,6 +79,12 @@ fn compiled(rules: &str) -> RuleSet {
 
 fn ready<T>(future: impl Future<Output = T>) -> T {
     future.now_or_never().expect("memory answers now")
+}
+
+/// Returns what is to be sent to a client.
+fn sent(stream: &mut Stream) -> Vec<QuotaAction> {
+    let next = || ready(stream.next());
+    std::iter::from_fn(next).flatten().collect()
 }
 
 fn try_id(entries: &[Entry<'_>]) -> Option<BucketId> {

@@ -41,8 +41,8 @@ const FOLLOW_INTERVAL: Duration = Duration::from_millis(500);
 /// How long an Envoy may report nothing.
 const MAX_SILENCE: Duration = Duration::from_secs(300);
 
-/// The most actions in one message.
-const MAX_ACTIONS: usize = 1_000;
+/// How long a client may not read what it is sent.
+const MAX_SENDING: Duration = Duration::from_millis(500);
 
 /// Envoy adds tokens only after this time, which no grant lasts.
 const NEVER_FILLED: i64 = 365 * 24 * 3_600;
@@ -127,8 +127,16 @@ impl<S: States> Served<S> {
         follow.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut silent_at = Instant::now() + MAX_SILENCE;
         loop {
+            while let Some(actions) = self.stream.next().await {
+                if !self.send(&actions).await {
+                    return;
+                }
+                if actions.iter().any(|action| action.order.is_none()) {
+                    memory.resize(held_bytes(self.stream.buckets()));
+                }
+            }
             let due = Instant::now() + self.stream.until_due().unwrap_or(MAX_SILENCE);
-            let actions = tokio::select! {
+            tokio::select! {
                 () = &mut leaving => return,
                 () = self.responses.closed() => return,
                 report = reports.message() => match report {
@@ -136,47 +144,42 @@ impl<S: States> Served<S> {
                         silent_at = Instant::now() + MAX_SILENCE;
                         self.call.unread.store(0, Ordering::Relaxed);
                         let usages = report.bucket_quota_usages.iter().map(usage);
-                        let hold = |buckets: usize| {
-                            let held = buckets.next_multiple_of(BUCKETS_HELD_AT_ONCE);
-                            memory.resize(held * BUCKET_BYTES)
-                        };
-                        match self.stream.report(&report.domain, usages, hold).await {
-                            Ok(actions) => actions,
-                            Err(error) => {
-                                let invalid = Status::invalid_argument(error.to_string());
-                                return self.end(invalid).await;
-                            }
+                        let hold = |buckets| memory.resize(held_bytes(buckets));
+                        if let Err(error) = self.stream.report(&report.domain, usages, hold) {
+                            return self.end(Status::invalid_argument(error.to_string())).await;
                         }
                     }
                     Ok(None) => return,
                     Err(status) => return self.end(status).await,
                 },
-                () = sleep_until(due) => self.stream.due().await,
-                _ = follow.tick() => self.stream.follow().await,
+                () = sleep_until(due) => self.stream.due(),
+                _ = follow.tick() => self.stream.follow(),
                 () = sleep_until(silent_at) => {
-                    let silent = Status::deadline_exceeded("the client has reported nothing for 5 minutes");
-                    return self.end(silent).await;
-                }
-            };
-            if actions.iter().any(|action| action.order.is_none()) {
-                let held = self.stream.buckets().next_multiple_of(BUCKETS_HELD_AT_ONCE);
-                memory.resize(held * BUCKET_BYTES);
-            }
-            for actions in actions.chunks(MAX_ACTIONS) {
-                let bucket_action = actions.iter().map(encode).collect();
-                let response = Ok(pb::RateLimitQuotaResponse { bucket_action });
-                // A client that does not read ends its stream.
-                match timeout(self.timeout, self.responses.send(response)).await {
-                    Ok(Ok(())) => {}
-                    _ => return,
+                    let silent = "the client has reported nothing for 5 minutes";
+                    return self.end(Status::deadline_exceeded(silent)).await;
                 }
             }
         }
     }
 
+    /// Sends actions. Returns false if the client does not read: what it was granted may end before it is applied.
+    async fn send(&self, actions: &[QuotaAction]) -> bool {
+        if actions.is_empty() {
+            return true;
+        }
+        let bucket_action = actions.iter().map(encode).collect();
+        let response = Ok(pb::RateLimitQuotaResponse { bucket_action });
+        matches!(timeout(MAX_SENDING, self.responses.send(response)).await, Ok(Ok(())))
+    }
+
     async fn end(&self, status: Status) {
         let _ = timeout(self.timeout, self.responses.send(Err(status))).await;
     }
+}
+
+/// Returns the memory that is held for a number of buckets.
+fn held_bytes(buckets: usize) -> usize {
+    buckets.next_multiple_of(BUCKETS_HELD_AT_ONCE) * BUCKET_BYTES
 }
 
 /// Returns the bucket of a report, if its id is valid, and what was reported.

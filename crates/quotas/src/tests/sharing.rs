@@ -42,7 +42,8 @@ impl Envoy {
     /// Lets a step of time pass. Returns the requests that came, and those that were admitted.
     fn step(&mut self, now: Micros) -> (u64, u64) {
         if self.stream.until_due() == Some(Duration::ZERO) {
-            let actions = ready(self.stream.due());
+            self.stream.due();
+            let actions = sent(&mut self.stream);
             self.obey(now, actions);
         }
         if now >= self.next_report {
@@ -82,11 +83,12 @@ impl Envoy {
 
     fn report(&mut self, now: Micros) {
         let report = (Some(id(&[("user", "a")])), std::mem::take(&mut self.unreported));
-        let actions = ready(self.stream.report("d", [report].into_iter(), |_| true));
-        self.obey(now, actions.expect("a valid report"));
+        self.stream.report("d", [report].into_iter(), |_| true).expect("a valid report");
+        let actions = sent(&mut self.stream);
+        self.obey(now, actions);
     }
 
-    fn obey(&mut self, now: Micros, actions: Vec<Action>) {
+    fn obey(&mut self, now: Micros, actions: Vec<QuotaAction>) {
         for action in actions {
             let Some((order, seconds)) = action.order else {
                 (self.is_known, self.order, self.tokens) = Default::default();

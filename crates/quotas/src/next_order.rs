@@ -1,0 +1,298 @@
+//! Settles the report of one bucket, and gives its next order.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use smallvec::{SmallVec, smallvec};
+
+use crate::account::Granted;
+use crate::bucket::{Bucket, BucketId, EARLY, Event, Order, PLAIN_ORDER, QuotaAction};
+use crate::metrics::add;
+use crate::options::Fallback;
+use crate::quotas::{Quotas, StreamBuckets};
+use crate::size::{self, LAST_PART};
+use crate::window::WindowEnd;
+use weir_common::failure::OnStoreFailure;
+use weir_limit::{Decision, Micros, Op, SECOND, Source, UpTo};
+use weir_limiter::{Quota, QuotaKey, Usage};
+use weir_store::{Answers, Batch, Charge, Entry, Grant, Key, Role, States};
+
+/// The longest denial until the end of a window. It is renewed, so that an Envoy without weir falls back at some time.
+const LONGEST_DENIAL: Micros = 300 * SECOND;
+
+/// A bucket that is looked at.
+pub(crate) struct Looked<'a, S> {
+    pub quotas: &'a Quotas<S>,
+    /// The stream, and its number.
+    pub buckets: &'a Mutex<StreamBuckets>,
+    pub stream: u64,
+    pub domain: &'a str,
+    pub id: &'a BucketId,
+    pub event: Event,
+}
+
+pub(crate) type Actions = SmallVec<[QuotaAction; 2]>;
+
+impl<S: States> Looked<'_, S> {
+    /// Passes the bucket to `then`, with the time.
+    pub fn with<T: Default>(&self, then: impl FnOnce(&mut Bucket, Micros) -> T) -> T {
+        let now = self.quotas.now();
+        let mut stream = self.buckets.lock();
+        stream.buckets.get_mut(self.id).map(|bucket| then(bucket, now)).unwrap_or_default()
+    }
+
+    /// Settles a report: returns what will not be used, and charges what was used beyond the grants.
+    pub async fn settle(&self, quota: &Quota) {
+        let Event::Report { at, usage, is_first } = self.event else { return };
+        let key = match quota {
+            Quota::Shadow(key) | Quota::Limited(key) => Some(key),
+            Quota::Allowed | Quota::Blocked | Quota::Unsupported { .. } => None,
+        };
+        let quotas = self.quotas;
+        let requests = usage.admitted.saturating_add(usage.denied);
+        let (settled, may_have_passed) = self.with(|bucket, now| {
+            bucket.demand = (!is_first).then_some(requests);
+            bucket.idle_reports =
+                if requests == 0 { bucket.idle_reports.saturating_add(1) } else { 0 };
+            bucket.admitted = bucket.admitted.saturating_add(usage.admitted);
+            let settled = bucket.account.report(at, usage.admitted);
+            let is_allowed = bucket.order == Some(Order::Allow) || now < bucket.allowed_until;
+            (settled, is_allowed)
+        });
+        let Some(key) = key else { return };
+        if let Some((plan, undo)) = settled.returns
+            && Arc::ptr_eq(&plan, &key.plan)
+            && self.charge(key, Op::Undo(undo)).await.is_some()
+        {
+            add(&quotas.counts.returned, undo.hits.into());
+            self.with(|bucket, _| bucket.returned += u64::from(undo.hits));
+        }
+        // Before the first order of a stream, requests pass by the fallback, or by a grant of an earlier stream.
+        let is_charged = match quota {
+            Quota::Shadow(_) => true,
+            _ if is_first => quotas.options.fallback == Fallback::Allow,
+            _ => !may_have_passed,
+        };
+        if settled.excess > 0 && is_charged {
+            let hits = u32::try_from(settled.excess).unwrap_or(u32::MAX);
+            let limits = (1_u32 << key.plan.limits().len()) - 1;
+            self.charge(key, Op::Add { hits, limits: limits as u16 }).await;
+            if matches!(quota, Quota::Limited(_)) {
+                add(&quotas.counts.excess, settled.excess);
+            }
+        }
+    }
+
+    /// Gives an order that depends on no window, unless the Envoy obeys it already.
+    pub fn plain(&self, order: Order) -> Actions {
+        self.with(|bucket, now| {
+            let is_renewed = bucket.obeys(now, order) && bucket.plan.is_none();
+            if is_renewed {
+                bucket.due = bucket.ends.saturating_sub(EARLY);
+                return Actions::new();
+            }
+            (bucket.plan, bucket.window) = (None, None);
+            self.ordered(bucket, now, order, PLAIN_ORDER)
+        })
+    }
+
+    /// Gives the next order of a bucket with limits, if it is due.
+    pub async fn limit(&self, key: &QuotaKey) -> Actions {
+        let (is_wanted, is_granted) = self.with(|bucket, _| {
+            let has_less = bucket.plan.as_ref().is_none_or(|plan| {
+                plan.shape() != key.plan.shape() || key.plan.capacity() < plan.capacity()
+            });
+            let is_wanted = match self.event {
+                Event::Report { usage, is_first, .. } => {
+                    is_first || usage != Usage::default() || bucket.shrinks()
+                }
+                Event::Due => true,
+                Event::Changed => has_less,
+            };
+            (is_wanted, bucket.is_active() || bucket.shrinks())
+        });
+        if !is_wanted {
+            return Actions::new();
+        }
+        if !is_granted {
+            return self.deny(key);
+        }
+        match self.grant(key).await {
+            Granting::Granted(granted, lasts) => self.admit(key, granted, lasts),
+            Granting::Nothing => self.deny(key),
+            Granting::Kept | Granting::Failed => Actions::new(),
+            Granting::Allowed => self.plain(Order::Allow),
+        }
+    }
+
+    /// Orders to admit the hits of a grant: a denial first, or the Envoy would keep what is left of the grant before.
+    fn admit(&self, key: &QuotaKey, granted: Granted, lasts: Micros) -> Actions {
+        self.with(|bucket, now| {
+            let hits = granted.hits;
+            bucket.granted += u64::from(hits);
+            bucket.plan = Some(key.plan.clone());
+            bucket.account.grant(now, granted);
+            bucket.order(now, Order::Admit(hits), lasts);
+            let action = |order| QuotaAction::order(self.id.clone(), order, lasts);
+            smallvec![action(Order::Deny), action(Order::Admit(hits))]
+        })
+    }
+
+    /// Orders to deny, until the next window if the Envoy had requests lately.
+    fn deny(&self, key: &QuotaKey) -> Actions {
+        self.with(|bucket, now| {
+            bucket.plan = Some(key.plan.clone());
+            let next = bucket.window.filter(|window| now < window.latest);
+            let until_next = next.map_or(0, |window| window.latest - now);
+            let whole = until_next.div_ceil(SECOND).saturating_mul(SECOND);
+            let lasts = (whole + 2 * SECOND).clamp(20 * SECOND, LONGEST_DENIAL);
+            let actions = match bucket.obeys(now, Order::Deny) {
+                true => Actions::new(),
+                false => self.ordered(bucket, now, Order::Deny, lasts),
+            };
+            let ends = bucket.ends.saturating_sub(EARLY);
+            bucket.due = match next {
+                Some(window) if bucket.is_active() => ends.min(window.latest),
+                _ => ends,
+            };
+            actions
+        })
+    }
+
+    fn ordered(&self, bucket: &mut Bucket, now: Micros, order: Order, lasts: Micros) -> Actions {
+        bucket.order(now, order, lasts);
+        smallvec![QuotaAction::order(self.id.clone(), order, lasts)]
+    }
+
+    /// Has the store grant hits.
+    async fn grant(&self, key: &QuotaKey) -> Granting {
+        let quotas = self.quotas;
+        let is_report = matches!(self.event, Event::Report { .. });
+        let (window, demand, shrinks, keeps) = self.with(|bucket, now| {
+            let window = bucket.window.filter(|window| now < window.latest);
+            let keeps = is_report && bucket.has_grant(now);
+            (window, bucket.demand, bucket.shrinks(), keeps)
+        });
+        // What the Envoy has is worth more than a denial.
+        let nothing = || if keeps { Granting::Kept } else { Granting::Nothing };
+        let now = quotas.now();
+        if window.is_some_and(|window| window.grant_for(now).is_none()) {
+            return nothing();
+        }
+        let (demand, left) = quotas.keys.report(self.key_hash(key), self.stream, demand, now);
+        let left = match left {
+            Some(left) => left,
+            None => self.charge(key, Op::Take(0)).await.map_or(0, |looked| looked.remaining),
+        };
+        let is_last_part = window.is_some_and(|window| window.left(now) <= LAST_PART);
+        let most = match shrinks {
+            true => 1,
+            false => size::size(left, demand, quotas.options.replicas.into(), is_last_part),
+        };
+        if is_report && !shrinks && self.with(|bucket, now| bucket.needs_no(most, now)) {
+            return Granting::Kept;
+        }
+        let up_to = Op::UpTo(UpTo { least: 0, most, share: NonZeroU32::MIN });
+        let sent = quotas.now();
+        let store = quotas.limiter.store();
+        let granted = self.with_batch(key, up_to, async |batch| store.grant(batch).await).await;
+        let asked = (sent, quotas.now());
+        match granted {
+            Ok(grant) => match self.granted(key, grant, asked).await {
+                Granting::Nothing => nothing(),
+                granting => granting,
+            },
+            Err(error) => {
+                tracing::debug!(domain = self.domain, %error, "no grant");
+                Granting::Failed
+            }
+        }
+    }
+
+    /// Keeps what a grant of the store shows. Returns the grant, and for how long it may be used.
+    async fn granted(
+        &self,
+        key: &QuotaKey,
+        grant: Grant,
+        (sent, answered): (Micros, Micros),
+    ) -> Granting {
+        let quotas = self.quotas;
+        let Grant { decision, undos, now: store_now } = grant;
+        let hits = decision.granted;
+        let is_by_store = decision.source == Source::Store;
+        if !is_by_store {
+            let policy = key.on_failure.unwrap_or(quotas.options.on_failure);
+            match policy {
+                OnStoreFailure::Allow => return Granting::Allowed,
+                OnStoreFailure::Local if hits > 0 => {}
+                _ => return Granting::Nothing,
+            }
+        }
+        let window = WindowEnd::new(&key.plan, store_now, sent, answered);
+        quotas.keys.set_left(self.key_hash(key), decision.remaining, window.earliest);
+        self.with(|bucket, _| bucket.window = Some(window));
+        // Several: the clock has stepped back behind the window of some limit. That is not worth it.
+        let undo = match undos.as_slice() {
+            [undo] if is_by_store => Some(*undo),
+            _ => None,
+        };
+        let plan = key.plan.clone();
+        match window.grant_for(quotas.now()) {
+            _ if hits == 0 => Granting::Nothing,
+            Some(lasts) => {
+                add(&quotas.counts.granted, hits.into());
+                let window_end = window.end;
+                Granting::Granted(Granted { hits, undo, plan, window_end }, lasts)
+            }
+            None => {
+                if let Some(undo) = undo {
+                    self.charge(key, Op::Undo(undo)).await;
+                }
+                Granting::Nothing
+            }
+        }
+    }
+
+    /// Charges a key, whatever its limits say. Returns the decision of the store; none if it failed.
+    async fn charge(&self, key: &QuotaKey, op: Op) -> Option<Decision> {
+        let store = self.quotas.limiter.store();
+        let charged = self.with_batch(key, op, async |batch| {
+            let mut answers = Answers::new();
+            store.charge(batch, &mut answers).await;
+            answers
+        });
+        charged.await.pop()?.ok().filter(|decision| decision.source == Source::Store)
+    }
+
+    /// Passes a batch of one charge to `then`.
+    async fn with_batch<T>(
+        &self,
+        key: &QuotaKey,
+        op: Op,
+        then: impl AsyncFnOnce(&Batch<'_>) -> T,
+    ) -> T {
+        let entries: SmallVec<[Entry<'_>; 4]> = key.entries().collect();
+        let name = Key { domain: self.domain, entries: &entries };
+        let charge = [Charge { key: name, plan: &key.plan, op, hold: None, role: Role::Enforced }];
+        let timeout = self.quotas.options.store_timeout;
+        then(&Batch { on_failure: key.on_failure, ..Batch::new(&charge, timeout) }).await
+    }
+
+    fn key_hash(&self, key: &QuotaKey) -> u64 {
+        self.quotas.keys.hash(&(self.domain, &key.entries, key.plan.shape()))
+    }
+}
+
+/// What became of a grant.
+enum Granting {
+    Granted(Granted, Micros),
+    /// Nothing is left, or the window is about to end.
+    Nothing,
+    /// The Envoy keeps what it has.
+    Kept,
+    /// The failure policy allows.
+    Allowed,
+    /// The store failed, and there is no policy: what the Envoy was granted ends by itself.
+    Failed,
+}
