@@ -274,7 +274,8 @@ async fn quotas_are_listed_and_part_of_the_state() {
         BucketId::new([("user", user.as_bytes()), ("token", b"s3cret".as_slice())].into_iter())
     };
     let reports = ["ann", "bob"].map(|user| (id(user), Usage::default()));
-    stream.report("shop", reports.into_iter(), |_| true).await.unwrap();
+    stream.report("shop", reports.into_iter(), |_| true).unwrap();
+    while stream.next().await.is_some() {}
     let read = async |uri: &str| {
         let (status, _, body) = answer_of(router.clone(), request("GET", uri)).await;
         assert_eq!(status, 200, "{body}");
