@@ -102,7 +102,7 @@ mod tests {
     }
 
     fn reply(charges: usize, end: Instant) -> Arc<Reply> {
-        Arc::new(Reply::new(charges, StoreError::TimedOut, Some(end), None, None))
+        Arc::new(Reply::new(charges, StoreError::TimedOut, Some(end), None))
     }
 
     #[tokio::test(start_paused = true)]

@@ -54,13 +54,13 @@ struct Inner {
 impl Reply {
     /// Returns the replies to a number of charges that nobody waits for.
     pub fn unawaited(charges: usize) -> Arc<Reply> {
-        Arc::new(Reply::new(charges, StoreError::TimedOut, None, None, None))
+        Arc::new(Reply::new(charges, StoreError::TimedOut, None, None))
     }
 
     /// Returns the reply to a charge of a lease. Nobody waits for it, so it has no deadline.
     pub fn to_lease(lease: Arc<LeaseCharge>) -> Arc<Reply> {
         let taker = Some(Box::new(Taker::Lease(lease)));
-        Arc::new(Reply::new(1, StoreError::TimedOut, None, None, taker))
+        Arc::new(Reply { taker, ..Reply::new(1, StoreError::TimedOut, None, None) })
     }
 
     /// Charges not answered by the deadline fail with `unanswered`. Round trips are recorded below `span`, if any.
@@ -69,7 +69,6 @@ impl Reply {
         unanswered: StoreError,
         deadline: Option<Instant>,
         span: Option<&Span>,
-        taker: Option<Box<Taker>>,
     ) -> Reply {
         let answers = Answers::from_elem(Err(unanswered), charges);
         let inner = Inner { answers, missing: charges, dropped: false, waker: None };
@@ -77,7 +76,13 @@ impl Reply {
         let spans = span.map(|span| {
             Box::new(Mutex::new(ReplySpans { parent: Some(span.clone()), trips: Vec::new() }))
         });
-        Reply { inner: Mutex::new(inner), abandoned, deadline, spans, taker }
+        Reply { inner: Mutex::new(inner), abandoned, deadline, spans, taker: None }
+    }
+
+    /// Returns the reply with what needs more than the answer.
+    #[inline]
+    pub fn with_taker(self, taker: Option<Box<Taker>>) -> Reply {
+        Reply { taker, ..self }
     }
 
     #[inline]

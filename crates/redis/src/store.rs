@@ -178,7 +178,7 @@ impl RedisStore {
             false => StoreError::TimedOut,
         };
         let (charges, span) = (batch.charges.len(), batch.span);
-        let reply = Arc::new(Reply::new(charges, unanswered, deadline, span, taker));
+        let reply = Arc::new(Reply::new(charges, unanswered, deadline, span).with_taker(taker));
         let options = &self.shared.options;
         let pending = batch.charges.iter().enumerate().map(|(index, charge)| {
             let key = RedisKey::new(options, &charge.key, charge.plan, batch.together);

@@ -99,7 +99,7 @@ fn charges_past_their_deadline_are_not_sent() {
 async fn a_passed_deadline_ends_the_wait_before_its_timer() {
     let now = tokio::time::Instant::now();
     let end = now + Duration::from_millis(5);
-    let reply = Arc::new(Reply::new(1, StoreError::TimedOut, Some(end), None, None));
+    let reply = Arc::new(Reply::new(1, StoreError::TimedOut, Some(end), None));
     assert!(reply.is_awaited(now));
     assert!(!reply.is_awaited(end));
     let without_deadline = Reply::unawaited(1);
