@@ -123,7 +123,8 @@ impl App {
         let quotas =
             quotas.map(|quotas| QuotaService::start(quotas, limits.timeout)).transpose()?;
         let routes = grpc_routes(self.sources.health.clone(), self.rate_limit.clone(), quotas)?;
-        let grpc = Arc::new(Grpc::new(self.rate_limit.clone(), routes, limits, sampler));
+        let grpc = Grpc::new(self.rate_limit.clone(), routes, limits, sampler);
+        let grpc = Arc::new(grpc.with_quotas(self.sources.quotas.is_some()));
         let stats = grpc.stats.clone();
         self.metrics.add(stats.clone());
         let opener = self.grpc.opener(threads)?;

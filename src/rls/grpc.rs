@@ -23,7 +23,7 @@ mod tonic_bridge;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, copy, sink};
@@ -110,7 +110,7 @@ impl<S: Store> Grpc<S> {
             timer: CallTimer::new(self.stats.clone()),
             ends,
             tonic_calls: Arc::default(),
-            leaving: watch::Sender::new(false),
+            leaving: OnceLock::new(),
             scheduler: turn.scheduler.clone(),
             inflating: Mutex::default(),
         };

@@ -30,7 +30,7 @@ const DEFAULT_MAX_XDS_MESSAGE_BYTES: usize = 4 << 20;
 const MAX_AUTO_THREADS: usize = 16;
 
 /// The timeout of a grant. No request waits for it.
-const QUOTA_STORE_TIMEOUT: Duration = Duration::from_secs(1);
+const QUOTA_STORE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Keys in each of the lists of top keys, on each thread.
 const TOP_ENTRIES: usize = 1_024;

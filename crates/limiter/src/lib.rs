@@ -46,5 +46,5 @@ pub use inspect::{Inspection, ReadState, ReservationState, ResetError};
 pub use limiter::Limiter;
 pub use metrics::LimiterCounts;
 pub use options::LimiterOptions;
-pub use quota::{Quota, QuotaKey, Usage};
+pub use quota::{BucketKey, BucketQuota, Usage};
 pub use request::{Budget, Descriptor, Override, Request, ReservationStep};

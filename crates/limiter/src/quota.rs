@@ -18,7 +18,7 @@ use weir_top::{Outcome, Recorded};
 
 /// What applies to a bucket, in the order of precedence.
 #[derive(Clone, Debug)]
-pub enum Quota {
+pub enum BucketQuota {
     /// No rule, an unlimited one, or a control allows it.
     Allowed,
     /// A control blocks it.
@@ -31,14 +31,14 @@ pub enum Quota {
         why: &'static str,
     },
     /// Everything passes, and is charged afterwards: the rule, or weir, is in shadow mode.
-    Shadow(QuotaKey),
+    Shadow(BucketKey),
     /// The client gets parts of the limits.
-    Limited(QuotaKey),
+    Limited(BucketKey),
 }
 
 /// The key that a bucket is charged to.
 #[derive(Clone, Debug)]
-pub struct QuotaKey {
+pub struct BucketKey {
     /// The limits.
     pub plan: Arc<Plan>,
     /// The entries of the key, in the order of the rule.
@@ -47,7 +47,7 @@ pub struct QuotaKey {
     pub on_failure: Option<OnStoreFailure>,
 }
 
-impl QuotaKey {
+impl BucketKey {
     /// Returns the entries of the key, in the order of the rule.
     pub fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
         self.entries.iter().map(|entry| (&*entry.key, &*entry.value))
@@ -63,27 +63,41 @@ pub struct Usage {
     pub denied: u64,
 }
 
+impl Usage {
+    /// Adds another usage, up to what can be charged at once.
+    pub fn add(&mut self, other: Usage) {
+        let sum = |one: u64, other: u64| one.saturating_add(other).min(u32::MAX.into());
+        self.admitted = sum(self.admitted, other.admitted);
+        self.denied = sum(self.denied, other.denied);
+    }
+}
+
 impl<S: Store> Limiter<S> {
     /// Looks up the bucket of an unordered map of entries as a request with them alone, and counts what a client reports
     /// of it as the hits of such requests.
-    pub fn quota(
+    pub fn bucket_quota(
         &self,
         active: ActiveView<'_>,
         domain: &str,
         bucket: &[Entry<'_>],
         usage: Usage,
-    ) -> Quota {
-        let Some(rules) = active.rules.domain(domain) else { return Quota::Allowed };
+    ) -> BucketQuota {
+        let Some(rules) = active.rules.domain(domain) else { return BucketQuota::Allowed };
         let order = match rules.find_unordered(bucket) {
-            UnorderedMatch::None => return Quota::Allowed,
+            UnorderedMatch::None => return BucketQuota::Allowed,
             UnorderedMatch::One(order) => order,
-            UnorderedMatch::Several(_) => {
+            UnorderedMatch::Several(orders) => {
+                let path = |order: &[usize]| {
+                    let entries: Vec<Entry<'_>> = order.iter().map(|at| bucket[*at]).collect();
+                    rules.find(&entries).map_or("", |found| found.rule.path())
+                };
+                let [one, other] = orders.each_ref().map(|order| path(order));
                 let why = "its entries match two rules, each in another order";
-                return Quota::Unsupported { rule: String::new(), why };
+                return BucketQuota::Unsupported { rule: format!("{one}, {other}"), why };
             }
             UnorderedMatch::TooMany => {
                 let why = "its entries may have too many orders";
-                return Quota::Unsupported { rule: String::new(), why };
+                return BucketQuota::Unsupported { rule: String::new(), why };
             }
         };
         let entries: Vec<Entry<'_>> =
@@ -92,30 +106,32 @@ impl<S: Store> Limiter<S> {
         let descriptors = std::slice::from_ref(&descriptor);
         let request = Request { domain, descriptors, ..Request::default() };
         let mut key_values: KeyValues<'_> = None;
-        let Ok(lookup) = look_up(active, &request, &mut key_values) else { return Quota::Allowed };
-        let Some(matched) = lookup.matched.first() else { return Quota::Allowed };
+        let Ok(lookup) = look_up(active, &request, &mut key_values) else {
+            return BucketQuota::Allowed;
+        };
+        let Some(matched) = lookup.matched.first() else { return BucketQuota::Allowed };
         if usage != Usage::default() {
             self.count_usage(domain, rules, matched, usage);
         }
-        let key = |plan: &Arc<Plan>| QuotaKey {
+        let key = |plan: &Arc<Plan>| BucketKey {
             plan: plan.clone(),
             entries: OwnedEntry::copied(matched.counted_entries(plan).iter().copied()),
             on_failure: rules.on_store_failure,
         };
-        let unsupported = |why| Quota::Unsupported { rule: matched.path().to_owned(), why };
+        let unsupported = |why| BucketQuota::Unsupported { rule: matched.path().to_owned(), why };
         let is_shadow = self.options.shadow_mode
             || matched.is_allowed()
             || matched.applies.rule().is_some_and(|rule| rule.shadow_mode);
         match matched.plan() {
-            _ if matched.is_blocked() && !self.options.shadow_mode => Quota::Blocked,
-            None => Quota::Allowed,
+            _ if matched.is_blocked() && !self.options.shadow_mode => BucketQuota::Blocked,
+            None => BucketQuota::Allowed,
             Some(_) if matched.reserves => unsupported("its rule has `reserve`"),
-            Some(plan) if is_shadow => Quota::Shadow(key(plan)),
+            Some(plan) if is_shadow => BucketQuota::Shadow(key(plan)),
             Some(_) if rules.together => unsupported("its domain charges together"),
             Some(plan) if !plan.can_grant() => {
                 unsupported("it needs windows of at least 30 s that can be leased")
             }
-            Some(plan) => Quota::Limited(key(plan)),
+            Some(plan) => BucketQuota::Limited(key(plan)),
         }
     }
 

@@ -7,16 +7,22 @@ use weir_limit::{Micros, Plan, SECOND};
 use weir_limiter::Usage;
 use weir_store::Entry;
 
-use crate::account::Account;
+use crate::account::{Account, REPORT_DELAY};
+use crate::options::Fallback;
+use crate::size::DEMAND_LASTS;
 use crate::window::WindowEnd;
 
-/// The most entries of an id, and the most bytes of their texts.
-pub const MAX_ENTRIES: usize = 16;
-/// See [`MAX_ENTRIES`].
-pub const MAX_ID_BYTES: usize = 4_096;
+/// The most entries of an id.
+const MAX_ENTRIES: usize = 16;
+
+/// The most bytes of an id, all keys and values together.
+const MAX_ID_BYTES: usize = 4_096;
 
 /// How long an Envoy obeys an order that depends on no window.
 pub(crate) const PLAIN_ORDER: Micros = 60 * SECOND;
+
+/// About what a bucket takes in memory without the texts of its id, wherever it is listed.
+pub(crate) const BUCKET_BYTES: usize = 600;
 
 /// How long before its end an order is replaced.
 pub(crate) const EARLY: Micros = 200_000;
@@ -44,6 +50,11 @@ impl BucketId {
         let has_empty = entries.iter().any(|(key, _)| key.is_empty());
         let is_valid = (1..=MAX_ENTRIES).contains(&entries.len()) && bytes <= MAX_ID_BYTES;
         (is_valid && !is_repeated && !has_empty).then(|| BucketId(entries.into()))
+    }
+
+    /// The bytes of its texts.
+    pub fn bytes(&self) -> usize {
+        self.0.iter().map(|(key, value)| key.len() + value.len()).sum()
     }
 
     /// Returns the entries, sorted by key.
@@ -80,10 +91,10 @@ impl QuotaAction {
     }
 }
 
-/// Why a bucket is looked at.
+/// Why a bucket is visited.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
-    /// It was reported, at an instant, for the first time or again.
+    /// It was reported: the instant after which the report arrived, and whether no order was given before.
     Report { at: Micros, usage: Usage, is_first: bool },
     /// Its order is about to end, or its window has ended.
     Due,
@@ -98,13 +109,17 @@ pub(crate) struct Bucket {
     pub order: Option<Order>,
     /// Until when the client obeys the order.
     pub ends: Micros,
-    /// When the bucket is looked at again without a report; 0 if it is not.
+    /// When the bucket is visited again without a report; 0 if it is not.
     pub due: Micros,
     /// The requests of its last report; none before the second one.
-    pub demand: Option<u64>,
+    pub demand: Option<u32>,
+    /// When the last report arrived.
+    pub reported_at: Micros,
+    /// Reports that wait because the last one is too recent, summed, and when the first of them arrived.
+    pub waiting: Option<Box<(Micros, Usage)>>,
     /// The reports without requests in a row.
     pub idle_reports: u8,
-    /// Until when a report may have requests that passed by an order to allow all.
+    /// Until when a report may have requests that passed by an order to allow all, or by a grant of an earlier stream.
     pub allowed_until: Micros,
     pub window: Option<WindowEnd>,
     /// The limits by which the order was given; none if no limits counted.
@@ -116,9 +131,14 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    /// Returns whether it had a request in one of its last two reports.
-    pub fn is_active(&self) -> bool {
-        self.idle_reports < 2
+    /// Returns whether it had a request in one of its last two reports, and these are recent.
+    pub fn is_active(&self, now: Micros) -> bool {
+        self.idle_reports < 2 && !self.is_silent(now)
+    }
+
+    /// Returns whether the client reports it no more.
+    fn is_silent(&self, now: Micros) -> bool {
+        now > self.reported_at.saturating_add(DEMAND_LASTS)
     }
 
     /// Returns whether its grant is to be only one hit.
@@ -127,10 +147,11 @@ impl Bucket {
     }
 
     /// Returns whether the client may forget it: not if it could then admit a request that is to be denied.
-    pub fn is_abandoned(&self, now: Micros) -> bool {
-        let is_denied = self.order == Some(Order::Deny)
+    pub fn is_abandoned(&self, now: Micros, fallback: Fallback) -> bool {
+        let is_denied = fallback == Fallback::Allow
+            && self.order == Some(Order::Deny)
             && (self.plan.is_none() || self.window.is_some_and(|window| window.left(now) > 0));
-        self.idle_reports > SHRINKS_AFTER && !is_denied
+        (self.idle_reports > SHRINKS_AFTER || self.is_silent(now)) && !is_denied
     }
 
     /// Returns whether the client still admits requests by a grant that needs no other one yet.
@@ -141,7 +162,7 @@ impl Bucket {
     /// Returns whether a grant of `hits` would bring no more than what the client has for the time until its next report.
     pub fn needs_no(&self, hits: u32, now: Micros) -> bool {
         let has = self.account.unreported();
-        let wanted = self.demand.unwrap_or(0).saturating_mul(2).saturating_add(10);
+        let wanted = u64::from(self.demand.unwrap_or(0)) * 2 + 10;
         let lasts = self.due > now.saturating_add(REPORT_INTERVAL);
         self.has_grant(now) && lasts && (u64::from(hits)..=wanted).contains(&has)
     }
@@ -149,7 +170,7 @@ impl Bucket {
     /// Sets what the client is ordered to do from now on.
     pub fn order(&mut self, now: Micros, order: Order, lasts: Micros) {
         if self.order == Some(Order::Allow) && order != Order::Allow {
-            self.allowed_until = now.saturating_add(2 * crate::account::REPORT_DELAY);
+            self.allowed_until = now.saturating_add(2 * REPORT_DELAY);
         }
         if !matches!(order, Order::Admit(_)) {
             self.account.replace(now);

@@ -1,4 +1,4 @@
-//! Settles the report of one bucket, and gives its next order.
+//! A visit of one bucket: settles its report, and gives its next order.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use smallvec::{SmallVec, smallvec};
 
-use crate::account::Granted;
+use crate::account::{Granted, REPORT_DELAY};
 use crate::bucket::{Bucket, BucketId, EARLY, Event, Order, PLAIN_ORDER, QuotaAction};
 use crate::metrics::add;
 use crate::options::Fallback;
@@ -14,15 +14,16 @@ use crate::quotas::{Quotas, StreamBuckets};
 use crate::size::{self, LAST_PART};
 use crate::window::WindowEnd;
 use weir_common::failure::OnStoreFailure;
-use weir_limit::{Decision, Micros, Op, SECOND, Source, UpTo};
-use weir_limiter::{Quota, QuotaKey, Usage};
+use weir_controls::ActiveView;
+use weir_limit::{Decision, Micros, Op, Plan, SECOND, Source, UpTo};
+use weir_limiter::{BucketKey, BucketQuota, Usage};
 use weir_store::{Answers, Batch, Charge, Entry, Grant, Key, Role, States};
 
 /// The longest denial until the end of a window. It is renewed, so that an Envoy without weir falls back at some time.
 const LONGEST_DENIAL: Micros = 300 * SECOND;
 
-/// A bucket that is looked at.
-pub(crate) struct Looked<'a, S> {
+/// A visit of a bucket.
+pub(crate) struct Visit<'a, S> {
     pub quotas: &'a Quotas<S>,
     /// The stream, and its number.
     pub buckets: &'a Mutex<StreamBuckets>,
@@ -32,32 +33,96 @@ pub(crate) struct Looked<'a, S> {
     pub event: Event,
 }
 
-pub(crate) type Actions = SmallVec<[QuotaAction; 2]>;
+type Actions = SmallVec<[QuotaAction; 2]>;
 
-impl<S: States> Looked<'_, S> {
+/// The next order of a bucket. What counts from when it is sent is filled in once all of its piece are known.
+pub(crate) enum NextOrder {
+    /// None: the Envoy obeys the one that it has.
+    Same,
+    /// The Envoy may forget the bucket.
+    Abandon,
+    Plain(Order),
+    /// Denies, by the limits of a plan.
+    Deny(Arc<Plan>),
+    Admit(Granted, WindowEnd),
+}
+
+impl<S: States> Visit<'_, S> {
+    /// Settles the report, then returns the next order, if one is due.
+    pub async fn visit(&self) -> NextOrder {
+        // Other streams have a turn between two buckets that need not wait.
+        tokio::task::coop::consume_budget().await;
+        let usage = match self.event {
+            Event::Report { usage, .. } => usage,
+            Event::Due | Event::Changed => Usage::default(),
+        };
+        let quota = {
+            let entries: SmallVec<[Entry<'_>; 4]> = self.id.entries().collect();
+            let snapshot = self.quotas.rules.load();
+            // Without rules, the Envoy falls back as it is configured.
+            let Some(snapshot) = &*snapshot else { return NextOrder::Same };
+            let view = ActiveView::from(&**snapshot);
+            self.quotas.limiter.bucket_quota(view, self.domain, &entries, usage)
+        };
+        self.settle(&quota).await;
+        let fallback = self.quotas.options.fallback;
+        if self.with(|bucket, now| bucket.is_abandoned(now, fallback)) {
+            return NextOrder::Abandon;
+        }
+        match quota {
+            BucketQuota::Allowed | BucketQuota::Shadow(_) => NextOrder::Plain(Order::Allow),
+            BucketQuota::Blocked => NextOrder::Plain(Order::Deny),
+            BucketQuota::Unsupported { rule, why } => {
+                if matches!(self.event, Event::Report { .. }) {
+                    self.quotas.unsupported(self.domain, &rule, why);
+                }
+                NextOrder::Plain(match self.quotas.options.unsupported {
+                    Fallback::Allow => Order::Allow,
+                    Fallback::Deny => Order::Deny,
+                })
+            }
+            BucketQuota::Limited(key) => self.limit(&key).await,
+        }
+    }
+
+    /// Gives an order, which is sent now. Returns what to send.
+    pub fn give(&self, next: NextOrder) -> Actions {
+        match next {
+            NextOrder::Same => Actions::new(),
+            NextOrder::Abandon => smallvec![QuotaAction { bucket: self.id.clone(), order: None }],
+            NextOrder::Plain(order) => self.plain(order),
+            NextOrder::Deny(plan) => self.deny(plan),
+            NextOrder::Admit(granted, window) => self.admit(granted, &window),
+        }
+    }
+
     /// Passes the bucket to `then`, with the time.
-    pub fn with<T: Default>(&self, then: impl FnOnce(&mut Bucket, Micros) -> T) -> T {
+    fn with<T: Default>(&self, then: impl FnOnce(&mut Bucket, Micros) -> T) -> T {
         let now = self.quotas.now();
         let mut stream = self.buckets.lock();
         stream.buckets.get_mut(self.id).map(|bucket| then(bucket, now)).unwrap_or_default()
     }
 
     /// Settles a report: returns what will not be used, and charges what was used beyond the grants.
-    pub async fn settle(&self, quota: &Quota) {
+    async fn settle(&self, quota: &BucketQuota) {
         let Event::Report { at, usage, is_first } = self.event else { return };
         let key = match quota {
-            Quota::Shadow(key) | Quota::Limited(key) => Some(key),
-            Quota::Allowed | Quota::Blocked | Quota::Unsupported { .. } => None,
+            BucketQuota::Shadow(key) | BucketQuota::Limited(key) => Some(key),
+            BucketQuota::Allowed | BucketQuota::Blocked | BucketQuota::Unsupported { .. } => None,
         };
         let quotas = self.quotas;
         let requests = usage.admitted.saturating_add(usage.denied);
         let (settled, may_have_passed) = self.with(|bucket, now| {
-            bucket.demand = (!is_first).then_some(requests);
+            let requests_32 = u32::try_from(requests).unwrap_or(u32::MAX);
+            bucket.demand = (!is_first).then_some(requests_32);
             bucket.idle_reports =
                 if requests == 0 { bucket.idle_reports.saturating_add(1) } else { 0 };
             bucket.admitted = bucket.admitted.saturating_add(usage.admitted);
             let settled = bucket.account.report(at, usage.admitted);
             let is_allowed = bucket.order == Some(Order::Allow) || now < bucket.allowed_until;
+            if is_first && quotas.options.fallback == Fallback::Deny {
+                bucket.allowed_until = now.saturating_add(2 * REPORT_DELAY);
+            }
             (settled, is_allowed)
         });
         let Some(key) = key else { return };
@@ -70,7 +135,7 @@ impl<S: States> Looked<'_, S> {
         }
         // Before the first order of a stream, requests pass by the fallback, or by a grant of an earlier stream.
         let is_charged = match quota {
-            Quota::Shadow(_) => true,
+            BucketQuota::Shadow(_) => true,
             _ if is_first => quotas.options.fallback == Fallback::Allow,
             _ => !may_have_passed,
         };
@@ -78,14 +143,14 @@ impl<S: States> Looked<'_, S> {
             let hits = u32::try_from(settled.excess).unwrap_or(u32::MAX);
             let limits = (1_u32 << key.plan.limits().len()) - 1;
             self.charge(key, Op::Add { hits, limits: limits as u16 }).await;
-            if matches!(quota, Quota::Limited(_)) {
+            if matches!(quota, BucketQuota::Limited(_)) {
                 add(&quotas.counts.excess, settled.excess);
             }
         }
     }
 
     /// Gives an order that depends on no window, unless the Envoy obeys it already.
-    pub fn plain(&self, order: Order) -> Actions {
+    fn plain(&self, order: Order) -> Actions {
         self.with(|bucket, now| {
             let is_renewed = bucket.obeys(now, order) && bucket.plan.is_none();
             if is_renewed {
@@ -97,9 +162,9 @@ impl<S: States> Looked<'_, S> {
         })
     }
 
-    /// Gives the next order of a bucket with limits, if it is due.
-    pub async fn limit(&self, key: &QuotaKey) -> Actions {
-        let (is_wanted, is_granted) = self.with(|bucket, _| {
+    /// Returns the next order of a bucket with limits, if it is due.
+    async fn limit(&self, key: &BucketKey) -> NextOrder {
+        let (is_wanted, is_granted) = self.with(|bucket, now| {
             let has_less = bucket.plan.as_ref().is_none_or(|plan| {
                 plan.shape() != key.plan.shape() || key.plan.capacity() < plan.capacity()
             });
@@ -110,39 +175,38 @@ impl<S: States> Looked<'_, S> {
                 Event::Due => true,
                 Event::Changed => has_less,
             };
-            (is_wanted, bucket.is_active() || bucket.shrinks())
+            (is_wanted, bucket.is_active(now) || bucket.shrinks())
         });
         if !is_wanted {
-            return Actions::new();
+            return NextOrder::Same;
         }
         if !is_granted {
-            return self.deny(key);
+            return NextOrder::Deny(key.plan.clone());
         }
-        match self.grant(key).await {
-            Granting::Granted(granted, lasts) => self.admit(key, granted, lasts),
-            Granting::Nothing => self.deny(key),
-            Granting::Kept | Granting::Failed => Actions::new(),
-            Granting::Allowed => self.plain(Order::Allow),
-        }
+        self.grant(key).await
     }
 
     /// Orders to admit the hits of a grant: a denial first, or the Envoy would keep what is left of the grant before.
-    fn admit(&self, key: &QuotaKey, granted: Granted, lasts: Micros) -> Actions {
-        self.with(|bucket, now| {
+    fn admit(&self, granted: Granted, window: &WindowEnd) -> Actions {
+        let plan = granted.plan.clone();
+        let actions = self.with(|bucket, now| {
+            let lasts = window.grant_for(now)?;
             let hits = granted.hits;
             bucket.granted += u64::from(hits);
-            bucket.plan = Some(key.plan.clone());
+            bucket.plan = Some(granted.plan.clone());
             bucket.account.grant(now, granted);
             bucket.order(now, Order::Admit(hits), lasts);
             let action = |order| QuotaAction::order(self.id.clone(), order, lasts);
-            smallvec![action(Order::Deny), action(Order::Admit(hits))]
-        })
+            Some(smallvec![action(Order::Deny), action(Order::Admit(hits))])
+        });
+        // Too late: the hits stay charged.
+        actions.unwrap_or_else(|| self.deny(plan))
     }
 
     /// Orders to deny, until the next window if the Envoy had requests lately.
-    fn deny(&self, key: &QuotaKey) -> Actions {
+    fn deny(&self, plan: Arc<Plan>) -> Actions {
         self.with(|bucket, now| {
-            bucket.plan = Some(key.plan.clone());
+            bucket.plan = Some(plan);
             let next = bucket.window.filter(|window| now < window.latest);
             let until_next = next.map_or(0, |window| window.latest - now);
             let whole = until_next.div_ceil(SECOND).saturating_mul(SECOND);
@@ -153,7 +217,7 @@ impl<S: States> Looked<'_, S> {
             };
             let ends = bucket.ends.saturating_sub(EARLY);
             bucket.due = match next {
-                Some(window) if bucket.is_active() => ends.min(window.latest),
+                Some(window) if bucket.is_active(now) => ends.min(window.latest),
                 _ => ends,
             };
             actions
@@ -165,8 +229,8 @@ impl<S: States> Looked<'_, S> {
         smallvec![QuotaAction::order(self.id.clone(), order, lasts)]
     }
 
-    /// Has the store grant hits.
-    async fn grant(&self, key: &QuotaKey) -> Granting {
+    /// Has the store grant hits. Returns what to order by that.
+    async fn grant(&self, key: &BucketKey) -> NextOrder {
         let quotas = self.quotas;
         let is_report = matches!(self.event, Event::Report { .. });
         let (window, demand, shrinks, keeps) = self.with(|bucket, now| {
@@ -175,15 +239,19 @@ impl<S: States> Looked<'_, S> {
             (window, bucket.demand, bucket.shrinks(), keeps)
         });
         // What the Envoy has is worth more than a denial.
-        let nothing = || if keeps { Granting::Kept } else { Granting::Nothing };
+        let nothing = || match keeps {
+            true => NextOrder::Same,
+            false => NextOrder::Deny(key.plan.clone()),
+        };
         let now = quotas.now();
         if window.is_some_and(|window| window.grant_for(now).is_none()) {
             return nothing();
         }
-        let (demand, left) = quotas.keys.report(self.key_hash(key), self.stream, demand, now);
+        let (demand, left) =
+            quotas.keys.report(self.key_hash(key), self.stream, demand.map(u64::from), now);
         let left = match left {
             Some(left) => left,
-            None => self.charge(key, Op::Take(0)).await.map_or(0, |looked| looked.remaining),
+            None => self.charge(key, Op::Take(0)).await.map_or(0, |look| look.remaining),
         };
         let is_last_part = window.is_some_and(|window| window.left(now) <= LAST_PART);
         let most = match shrinks {
@@ -191,7 +259,7 @@ impl<S: States> Looked<'_, S> {
             false => size::size(left, demand, quotas.options.replicas.into(), is_last_part),
         };
         if is_report && !shrinks && self.with(|bucket, now| bucket.needs_no(most, now)) {
-            return Granting::Kept;
+            return NextOrder::Same;
         }
         let up_to = Op::UpTo(UpTo { least: 0, most, share: NonZeroU32::MIN });
         let sent = quotas.now();
@@ -199,34 +267,31 @@ impl<S: States> Looked<'_, S> {
         let granted = self.with_batch(key, up_to, async |batch| store.grant(batch).await).await;
         let asked = (sent, quotas.now());
         match granted {
-            Ok(grant) => match self.granted(key, grant, asked).await {
-                Granting::Nothing => nothing(),
-                granting => granting,
-            },
+            Ok(grant) => self.granted(key, grant, asked).unwrap_or_else(nothing),
             Err(error) => {
+                // What the Envoy was granted ends by itself.
                 tracing::debug!(domain = self.domain, %error, "no grant");
-                Granting::Failed
+                NextOrder::Same
             }
         }
     }
 
-    /// Keeps what a grant of the store shows. Returns the grant, and for how long it may be used.
-    async fn granted(
+    /// Keeps what a grant of the store shows. Returns what to order by it; none if nothing was granted.
+    fn granted(
         &self,
-        key: &QuotaKey,
+        key: &BucketKey,
         grant: Grant,
         (sent, answered): (Micros, Micros),
-    ) -> Granting {
+    ) -> Option<NextOrder> {
         let quotas = self.quotas;
         let Grant { decision, undos, now: store_now } = grant;
         let hits = decision.granted;
         let is_by_store = decision.source == Source::Store;
         if !is_by_store {
-            let policy = key.on_failure.unwrap_or(quotas.options.on_failure);
-            match policy {
-                OnStoreFailure::Allow => return Granting::Allowed,
-                OnStoreFailure::Local if hits > 0 => {}
-                _ => return Granting::Nothing,
+            match key.on_failure.unwrap_or(quotas.options.on_failure) {
+                OnStoreFailure::Allow => return Some(NextOrder::Plain(Order::Allow)),
+                OnStoreFailure::Local => {}
+                OnStoreFailure::Deny | OnStoreFailure::Error => return None,
             }
         }
         let window = WindowEnd::new(&key.plan, store_now, sent, answered);
@@ -237,25 +302,13 @@ impl<S: States> Looked<'_, S> {
             [undo] if is_by_store => Some(*undo),
             _ => None,
         };
-        let plan = key.plan.clone();
-        match window.grant_for(quotas.now()) {
-            _ if hits == 0 => Granting::Nothing,
-            Some(lasts) => {
-                add(&quotas.counts.granted, hits.into());
-                let window_end = window.end;
-                Granting::Granted(Granted { hits, undo, plan, window_end }, lasts)
-            }
-            None => {
-                if let Some(undo) = undo {
-                    self.charge(key, Op::Undo(undo)).await;
-                }
-                Granting::Nothing
-            }
-        }
+        add(&quotas.counts.granted, hits.into());
+        let (plan, window_end) = (key.plan.clone(), window.end);
+        (hits > 0).then(|| NextOrder::Admit(Granted { hits, undo, plan, window_end }, window))
     }
 
     /// Charges a key, whatever its limits say. Returns the decision of the store; none if it failed.
-    async fn charge(&self, key: &QuotaKey, op: Op) -> Option<Decision> {
+    async fn charge(&self, key: &BucketKey, op: Op) -> Option<Decision> {
         let store = self.quotas.limiter.store();
         let charged = self.with_batch(key, op, async |batch| {
             let mut answers = Answers::new();
@@ -268,7 +321,7 @@ impl<S: States> Looked<'_, S> {
     /// Passes a batch of one charge to `then`.
     async fn with_batch<T>(
         &self,
-        key: &QuotaKey,
+        key: &BucketKey,
         op: Op,
         then: impl AsyncFnOnce(&Batch<'_>) -> T,
     ) -> T {
@@ -279,20 +332,7 @@ impl<S: States> Looked<'_, S> {
         then(&Batch { on_failure: key.on_failure, ..Batch::new(&charge, timeout) }).await
     }
 
-    fn key_hash(&self, key: &QuotaKey) -> u64 {
+    fn key_hash(&self, key: &BucketKey) -> u64 {
         self.quotas.keys.hash(&(self.domain, &key.entries, key.plan.shape()))
     }
-}
-
-/// What became of a grant.
-enum Granting {
-    Granted(Granted, Micros),
-    /// Nothing is left, or the window is about to end.
-    Nothing,
-    /// The Envoy keeps what it has.
-    Kept,
-    /// The failure policy allows.
-    Allowed,
-    /// The store failed, and there is no policy: what the Envoy was granted ends by itself.
-    Failed,
 }

@@ -42,7 +42,7 @@ pub struct Quotas<S> {
 /// The buckets of one stream.
 #[derive(Debug, Default)]
 pub(crate) struct StreamBuckets {
-    pub domain: Box<str>,
+    pub domain: Arc<str>,
     /// The address of the Envoy, or another name of it.
     pub client: String,
     /// Boxed, as a half of a table may be empty.
@@ -193,7 +193,7 @@ impl StreamBuckets {
             .to_owned(),
             outstanding: bucket.account.unreported(),
             ends_ms: bucket.ends.saturating_sub(now) / 1_000,
-            demand: bucket.demand,
+            demand: bucket.demand.map(u64::from),
             granted: bucket.granted,
             admitted: bucket.admitted,
             returned: bucket.returned,

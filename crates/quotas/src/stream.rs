@@ -1,5 +1,5 @@
-//! The stream of one Envoy: takes its reports in, and returns what it is to be sent. Nothing here is sent or waits for a
-//! message; the caller does both, one at a time.
+//! The stream of one Envoy: records its reports, visits the buckets, and returns what to send. Nothing here is sent or
+//! waits for a message; the caller does both, one at a time.
 //!
 //! | what happens | what follows for a bucket |
 //! | --- | --- |
@@ -10,6 +10,7 @@
 //! | rules or controls change | another order where it blocks, allows, or leaves less |
 
 use std::collections::{BTreeSet, VecDeque};
+use std::iter::zip;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -17,20 +18,38 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use smallvec::{SmallVec, smallvec};
 
-use crate::bucket::{BucketId, Event, Order, PLAIN_ORDER, QuotaAction};
+use crate::bucket::{BUCKET_BYTES, Bucket, BucketId, Event, Order, PLAIN_ORDER, QuotaAction};
 use crate::metrics::add;
-use crate::next_order::{Actions, Looked};
-use crate::options::Fallback;
+use crate::next_order::Visit;
 use crate::quotas::{Quotas, StreamBuckets};
-use weir_controls::{ActiveView, Snapshot};
+use weir_controls::Snapshot;
 use weir_limit::{Micros, SECOND};
-use weir_limiter::{Quota, Usage};
-use weir_store::{Entry, States};
+use weir_limiter::Usage;
+use weir_store::States;
 
 /// The buckets of a stream whose charges are in flight at the same time.
 const CONCURRENCY: usize = 256;
+
+/// The longest domain, in bytes.
+const MAX_DOMAIN_BYTES: usize = 4_096;
+
+/// The most buckets of one report for which there is no room that are denied; others are ignored.
+const MAX_DENIED: usize = 1_000;
+
+/// The time between two reports of one bucket that are settled separately.
+const SETTLE_INTERVAL: Micros = SECOND;
+
+/// The reports of one message.
+#[derive(Debug)]
+pub struct Report<'a, R> {
+    /// The domain; empty for that of the stream.
+    pub domain: &'a str,
+    /// The reported buckets; none in place of an invalid id.
+    pub buckets: R,
+    /// How long ago the message may have arrived.
+    pub waited: Duration,
+}
 
 /// Why a report was rejected. The stream is to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -41,6 +60,9 @@ pub enum ReportError {
     /// The domain is another one than before.
     #[error("the domain of a stream must not change")]
     OtherDomain,
+    /// The domain is too long.
+    #[error("the domain has more than 4096 bytes")]
+    LongDomain,
     /// A bucket has no valid id.
     #[error("a bucket needs an id of 1 to 16 entries with different keys, of at most 4096 bytes")]
     BadBucket,
@@ -52,52 +74,52 @@ pub struct QuotaStream<S: States> {
     quotas: Arc<Quotas<S>>,
     id: u64,
     buckets: Arc<Mutex<StreamBuckets>>,
-    /// When buckets are looked at without a report.
+    /// When buckets are visited without a report.
     due: BTreeSet<(Micros, BucketId)>,
-    /// The buckets to look at, in order, and why.
+    /// The buckets to visit, in order, and why.
     events: VecDeque<(BucketId, Event)>,
     /// The denials of buckets that are not kept.
     denied: Vec<QuotaAction>,
     /// The rules and controls by which orders were given last.
     snapshot: Option<Arc<Snapshot>>,
+    /// The bytes that the buckets take.
+    bytes: usize,
 }
 
 impl<S: States> Quotas<S> {
     /// Opens a stream of an Envoy, which `client` names; none if there are too many.
     pub fn open(self: &Arc<Self>, client: String) -> Option<QuotaStream<S>> {
         let (id, buckets) = self.register(client)?;
-        let (due, events, denied) = Default::default();
+        let (due, events, denied, bytes) = Default::default();
         let (quotas, snapshot) = (self.clone(), self.rules.load().clone());
-        Some(QuotaStream { quotas, id, buckets, due, events, denied, snapshot })
+        Some(QuotaStream { quotas, id, buckets, due, events, denied, snapshot, bytes })
     }
 }
 
 impl<S: States> QuotaStream<S> {
-    /// Takes the buckets of one report in, which has just arrived. `hold` is called before a bucket is added, with the
-    /// number of buckets that there will be; where it returns false, the bucket is denied, and not kept.
+    /// Records a report. `hold` is called before a bucket is added, with the bytes that all will take; where it returns
+    /// false, the bucket is denied, and not kept.
     ///
     /// # Errors
     ///
     /// The report is invalid. Nothing of it was counted.
     pub fn report(
         &mut self,
-        domain: &str,
-        reports: impl Iterator<Item = (Option<BucketId>, Usage)>,
+        report: Report<'_, impl Iterator<Item = (Option<BucketId>, Usage)>>,
         mut hold: impl FnMut(usize) -> bool,
     ) -> Result<(), ReportError> {
-        let at = self.quotas.now();
+        let Report { domain, buckets, waited } = report;
+        let now = self.quotas.now();
+        let at = now.saturating_sub(Micros::try_from(waited.as_micros()).unwrap_or(now));
         let mut usages: HashMap<BucketId, Usage> = HashMap::new();
-        for (bucket, usage) in reports {
-            let sum = usages.entry(bucket.ok_or(ReportError::BadBucket)?).or_default();
-            // More cannot be charged.
-            let add = |sum: u64, more: u64| sum.saturating_add(more).min(u32::MAX.into());
-            sum.admitted = add(sum.admitted, usage.admitted);
-            sum.denied = add(sum.denied, usage.denied);
+        for (bucket, usage) in buckets {
+            usages.entry(bucket.ok_or(ReportError::BadBucket)?).or_default().add(usage);
         }
         let (counts, options) = (&self.quotas.counts, &self.quotas.options);
         let mut stream = self.buckets.lock();
         match (&*stream.domain, domain) {
             ("", "") => return Err(ReportError::NoDomain),
+            _ if domain.len() > MAX_DOMAIN_BYTES => return Err(ReportError::LongDomain),
             ("", _) => stream.domain = domain.into(),
             // Envoy names it in the first message alone.
             (_, "") => {}
@@ -107,19 +129,33 @@ impl<S: States> QuotaStream<S> {
         for (bucket, usage) in usages {
             add(&counts.admitted, usage.admitted);
             add(&counts.denied, usage.denied);
-            let is_first = !stream.buckets.contains_key(&bucket);
-            if is_first {
-                let all = counts.buckets.load(Ordering::Relaxed);
+            let all = counts.buckets.load(Ordering::Relaxed);
+            let bytes = self.bytes + BUCKET_BYTES + bucket.bytes();
+            let Some(known) = stream.buckets.get_mut(&bucket) else {
                 let has_room = stream.buckets.len() < options.max_stream_buckets
-                    && all < options.max_buckets as u64
-                    && hold(stream.buckets.len() + 1);
-                if !has_room {
+                    && all < options.max_buckets as u64;
+                if has_room && hold(bytes) {
+                    add(&counts.buckets, 1);
+                    self.bytes = bytes;
+                    let new = Bucket { reported_at: now, ..Bucket::default() };
+                    stream.buckets.insert(bucket.clone(), Box::new(new));
+                    self.events.push_back((bucket, Event::Report { at, usage, is_first: true }));
+                } else if self.denied.len() < MAX_DENIED {
                     self.denied.push(QuotaAction::order(bucket, Order::Deny, PLAIN_ORDER));
-                    continue;
                 }
-                add(&counts.buckets, 1);
-                stream.buckets.insert(bucket.clone(), Box::default());
+                continue;
+            };
+            let settles = known.reported_at.saturating_add(SETTLE_INTERVAL);
+            if now < settles {
+                let waiting = known.waiting.get_or_insert_with(|| Box::new((at, Usage::default())));
+                waiting.1.add(usage);
+                self.due.remove(&(known.due, bucket.clone()));
+                known.due = settles;
+                self.due.insert((settles, bucket));
+                continue;
             }
+            known.reported_at = now;
+            let is_first = known.order.is_none();
             self.events.push_back((bucket, Event::Report { at, usage, is_first }));
         }
         Ok(())
@@ -131,9 +167,9 @@ impl<S: States> QuotaStream<S> {
         Some(Duration::from_micros(due.saturating_sub(self.quotas.now())))
     }
 
-    /// Returns the number of buckets.
-    pub fn buckets(&self) -> usize {
-        self.buckets.lock().buckets.len()
+    /// Returns the bytes that the buckets take.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Queues the buckets whose order is about to end, or whose window has ended.
@@ -143,7 +179,15 @@ impl<S: States> QuotaStream<S> {
             && *due <= now
             && let Some((_, bucket)) = self.due.pop_first()
         {
-            self.events.push_back((bucket, Event::Due));
+            let waiting = self.buckets.lock().buckets.get_mut(&bucket).and_then(|known| {
+                known.reported_at = if known.waiting.is_some() { now } else { known.reported_at };
+                known.waiting.take()
+            });
+            let event = match waiting {
+                Some(waiting) => Event::Report { at: waiting.0, usage: waiting.1, is_first: false },
+                None => Event::Due,
+            };
+            self.events.push_back((bucket, event));
         }
     }
 
@@ -158,8 +202,8 @@ impl<S: States> QuotaStream<S> {
         }
     }
 
-    /// Looks at some of the buckets that are queued. Returns what to send of them, which is not to wait for the others:
-    /// grants end, and returns count, from now. None if no bucket is queued.
+    /// Visits some of the buckets that are queued. Returns what to send of them at once: grants end, and returns count,
+    /// from now. None if no bucket is queued.
     pub async fn next(&mut self) -> Option<Vec<QuotaAction>> {
         let mut actions = std::mem::take(&mut self.denied);
         if self.events.is_empty() {
@@ -172,8 +216,17 @@ impl<S: States> QuotaStream<S> {
                 self.due.remove(&(known.due, bucket.clone()));
             }
         }
-        let looked = events.iter().map(|(bucket, event)| self.look_at(bucket, *event));
-        actions.extend(join_all(looked).await.into_iter().flatten());
+        let domain = self.buckets.lock().domain.clone();
+        let visits: Vec<Visit<'_, S>> = events
+            .iter()
+            .map(|(id, event)| {
+                let (quotas, buckets, domain) = (&*self.quotas, &*self.buckets, &*domain);
+                Visit { quotas, buckets, stream: self.id, domain, id, event: *event }
+            })
+            .collect();
+        let next = join_all(visits.iter().map(Visit::visit)).await;
+        // Orders count from here, however long the store took for some of them.
+        actions.extend(zip(&visits, next).flat_map(|(visit, next)| visit.give(next)));
         self.keep(&events, &actions);
         Some(actions)
     }
@@ -183,6 +236,7 @@ impl<S: States> QuotaStream<S> {
         let mut stream = self.buckets.lock();
         for action in actions.iter().filter(|action| action.order.is_none()) {
             if stream.buckets.remove(&action.bucket).is_some() {
+                self.bytes -= BUCKET_BYTES + action.bucket.bytes();
                 self.quotas.counts.buckets.fetch_sub(1, Ordering::Relaxed);
             }
         }
@@ -197,49 +251,6 @@ impl<S: States> QuotaStream<S> {
                 }
                 self.due.insert((known.due, bucket.clone()));
             }
-        }
-    }
-
-    /// Looks at one bucket: settles its report, then gives the next order, if one is due.
-    async fn look_at(&self, id: &BucketId, event: Event) -> Actions {
-        // Other streams have a turn between two buckets that need not wait.
-        tokio::task::coop::consume_budget().await;
-        let usage = match event {
-            Event::Report { usage, .. } => usage,
-            Event::Due | Event::Changed => Usage::default(),
-        };
-        let domain = self.buckets.lock().domain.clone();
-        let quota = {
-            let entries: SmallVec<[Entry<'_>; 4]> = id.entries().collect();
-            let snapshot = self.quotas.rules.load();
-            match &*snapshot {
-                Some(snapshot) => {
-                    let view = ActiveView::from(&**snapshot);
-                    self.quotas.limiter.quota(view, &domain, &entries, usage)
-                }
-                // Nothing is known yet: the Envoy falls back as it is configured.
-                None => return Actions::new(),
-            }
-        };
-        let (quotas, buckets) = (&*self.quotas, &*self.buckets);
-        let looked = Looked { quotas, buckets, stream: self.id, domain: &domain, id, event };
-        looked.settle(&quota).await;
-        if looked.with(|bucket, now| bucket.is_abandoned(now)) {
-            return smallvec![QuotaAction { bucket: id.clone(), order: None }];
-        }
-        match quota {
-            Quota::Allowed | Quota::Shadow(_) => looked.plain(Order::Allow),
-            Quota::Blocked => looked.plain(Order::Deny),
-            Quota::Unsupported { rule, why } => {
-                if matches!(event, Event::Report { .. }) {
-                    self.quotas.unsupported(&domain, &rule, why);
-                }
-                looked.plain(match self.quotas.options.unsupported {
-                    Fallback::Allow => Order::Allow,
-                    Fallback::Deny => Order::Deny,
-                })
-            }
-            Quota::Limited(key) => looked.limit(&key).await,
         }
     }
 }

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 
-use crate::{BucketId, Fallback, Order, QuotaAction, QuotaOptions, QuotaStream, Quotas, Usage};
+use crate::{
+    BucketId, Fallback, Order, QuotaAction, QuotaOptions, QuotaStream, Quotas, Report, Usage,
+};
 use weir_common::clock::ManualClock;
 use weir_common::failure::OnStoreFailure;
 use weir_controls::ActiveRules;
@@ -79,6 +81,11 @@ fn compiled(rules: &str) -> RuleSet {
 
 fn ready<T>(future: impl Future<Output = T>) -> T {
     future.now_or_never().expect("memory answers now")
+}
+
+/// Returns a message that has just arrived.
+fn message<R>(domain: &str, buckets: R) -> Report<'_, R> {
+    Report { domain, buckets, waited: Duration::ZERO }
 }
 
 /// Returns what is to be sent to a client.

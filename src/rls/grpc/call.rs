@@ -10,8 +10,8 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -56,7 +56,7 @@ pub(super) struct CallContext<S> {
     /// Cloned by each call that tonic serves: the reference count is one more than those calls.
     pub tonic_calls: Arc<()>,
     /// Becomes true when the connection has sent GOAWAY: calls that never end by themselves are to end.
-    pub leaving: watch::Sender<bool>,
+    pub leaving: OnceLock<watch::Sender<bool>>,
     pub scheduler: ReadScheduler,
     /// Held by the call whose message is being inflated.
     pub inflating: Mutex<()>,

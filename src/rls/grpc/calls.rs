@@ -22,7 +22,6 @@ use http::{Method, Request};
 use super::call::{self, CallContext, CallOutcome, CallState, ClientWait, CompleteRequest};
 use super::refused::{refuse_method, refuse_request};
 use super::resets::{ResetCounter, TooManyResets};
-use super::stats::OtherMethod;
 use super::tonic_bridge;
 use crate::net::ConnectionHandle;
 use weir_store::Store;
@@ -188,7 +187,7 @@ fn start<S: Store>(
         refuse_request(shared, &request, respond);
     } else if path == SHOULD_RATE_LIMIT {
         return call::start(shared, request, respond);
-    } else if OtherMethod::of(path).full_name().is_some() {
+    } else if shared.grpc.serves(path) {
         tonic_bridge::start(shared, request, respond);
     } else {
         refuse_method(shared, &request, respond);

@@ -281,7 +281,7 @@ where
     /// Sends GOAWAY, and ends the calls that last as long as the connection.
     fn shut_down(&mut self) {
         self.h2.graceful_shutdown();
-        self.shared.leaving.send_replace(true);
+        self.shared.leaving.get_or_init(|| watch::Sender::new(true)).send_replace(true);
     }
 
     fn drain(&mut self, grace: Duration) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tonic::service::Routes;
 
-use super::stats::GrpcStats;
+use super::stats::{GrpcStats, OtherMethod, STREAM_QUOTAS};
 use crate::net::ClientMemory;
 use crate::rls::service::RateLimit;
 use crate::trace::Sampler;
@@ -38,6 +38,7 @@ pub struct Grpc<S> {
     pub(super) sampler: Sampler,
     pub(super) client_memory: Arc<ClientMemory>,
     pub stats: Arc<GrpcStats>,
+    has_quotas: bool,
     abuse_log: Throttle,
 }
 
@@ -58,8 +59,19 @@ impl<S> Grpc<S> {
             sampler,
             client_memory: ClientMemory::new(limits.max_buffered, FREE_BYTES),
             stats: Arc::new(GrpcStats::default()),
+            has_quotas: false,
             abuse_log: Throttle::default(),
         }
+    }
+
+    /// Serves quotas, too, or not.
+    pub fn with_quotas(self, has_quotas: bool) -> Grpc<S> {
+        Grpc { has_quotas, ..self }
+    }
+
+    /// Returns whether tonic serves a method.
+    pub(super) fn serves(&self, path: &str) -> bool {
+        OtherMethod::of(path).full_name().is_some() && (self.has_quotas || path != STREAM_QUOTAS)
     }
 
     pub(super) fn log_abuse(&self, peer: Option<SocketAddr>, error: &dyn std::fmt::Display) {

@@ -1,4 +1,4 @@
-//! Serves calls of all methods but `ShouldRateLimit` (budget, health, reflection): forwards them from h2 to tonic.
+//! Serves calls of all methods but `ShouldRateLimit` (budget, quotas, health, reflection): forwards them from h2 to tonic.
 
 use std::error::Error;
 use std::future::{Future, poll_fn};
@@ -14,6 +14,7 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::{Request, Response};
 use http_body::{Body, Frame};
+use tokio::sync::watch;
 use tonic::service::Routes;
 use tonic::{Code, Status};
 use tower_service::Service;
@@ -89,7 +90,7 @@ pub(super) fn start<S: Store>(
         request.extensions_mut().insert(QuotaCall {
             client: shared.ends.client,
             memory: shared.memory.clone(),
-            leaving: shared.leaving.subscribe(),
+            leaving: shared.leaving.get_or_init(|| watch::Sender::new(false)).subscribe(),
             unread: bytes.clone(),
         });
     }

@@ -11,7 +11,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::net::ConnectionMemory;
 use crate::proto::envoy::service::rate_limit_quota::v3 as pb;
@@ -23,17 +23,14 @@ use pb::rate_limit_quota_response::bucket_action::{self, AbandonAction, QuotaAss
 use pb::rate_limit_quota_service_server::RateLimitQuotaService;
 use weir_common::threads;
 use weir_common::value;
-use weir_quotas::{BucketId, Order, QuotaAction, QuotaStream, Quotas, Usage};
+use weir_quotas::{BucketId, Order, QuotaAction, QuotaStream, Quotas, Report, Usage};
 use weir_store::States;
 
 /// The largest report.
 pub const MAX_QUOTA_MESSAGE_BYTES: usize = 4 << 20;
 
-/// What a bucket takes in memory, with an id of two entries.
-const BUCKET_BYTES: usize = 600;
-
-/// The buckets whose memory is held at a time.
-const BUCKETS_HELD_AT_ONCE: usize = 16;
+/// The memory that is held for buckets at a time.
+const HELD_AT_ONCE: usize = 16 << 10;
 
 /// How often each stream looks at rules and controls.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(500);
@@ -126,39 +123,59 @@ impl<S: States> Served<S> {
         let mut follow = interval(FOLLOW_INTERVAL);
         follow.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut silent_at = Instant::now() + MAX_SILENCE;
+        // When it was last known that no report waits.
+        let mut free_at = Instant::now();
         loop {
             while let Some(actions) = self.stream.next().await {
                 if !self.send(&actions).await {
                     return;
                 }
                 if actions.iter().any(|action| action.order.is_none()) {
-                    memory.resize(held_bytes(self.stream.buckets()));
+                    memory.resize(self.stream.bytes().next_multiple_of(HELD_AT_ONCE));
                 }
             }
-            let due = Instant::now() + self.stream.until_due().unwrap_or(MAX_SILENCE);
-            tokio::select! {
-                () = &mut leaving => return,
-                () = self.responses.closed() => return,
-                report = reports.message() => match report {
-                    Ok(Some(report)) => {
-                        silent_at = Instant::now() + MAX_SILENCE;
-                        self.call.unread.store(0, Ordering::Relaxed);
-                        let usages = report.bucket_quota_usages.iter().map(usage);
-                        let hold = |buckets| memory.resize(held_bytes(buckets));
-                        if let Err(error) = self.stream.report(&report.domain, usages, hold) {
-                            return self.end(Status::invalid_argument(error.to_string())).await;
+            // A report that is here already arrived while the buckets were visited, or their orders sent.
+            let (report, waited) = match reports.message().now_or_never() {
+                Some(report) => (report, free_at.elapsed()),
+                None => {
+                    free_at = Instant::now();
+                    let due = free_at + self.stream.until_due().unwrap_or(MAX_SILENCE);
+                    tokio::select! {
+                        () = &mut leaving => return,
+                        () = self.responses.closed() => return,
+                        report = reports.message() => (report, Duration::ZERO),
+                        () = sleep_until(due) => {
+                            self.stream.due();
+                            continue;
+                        }
+                        _ = follow.tick() => {
+                            self.stream.follow();
+                            continue;
+                        }
+                        () = sleep_until(silent_at) => {
+                            let silent = "the client has reported nothing for 5 minutes";
+                            return self.end(Status::deadline_exceeded(silent)).await;
                         }
                     }
-                    Ok(None) => return,
-                    Err(status) => return self.end(status).await,
-                },
-                () = sleep_until(due) => self.stream.due(),
-                _ = follow.tick() => self.stream.follow(),
-                () = sleep_until(silent_at) => {
-                    let silent = "the client has reported nothing for 5 minutes";
-                    return self.end(Status::deadline_exceeded(silent)).await;
                 }
+            };
+            let report = match report {
+                Ok(Some(report)) => report,
+                Ok(None) => return,
+                // A message that cannot be read.
+                Err(status) if status.code() == Code::Internal => {
+                    return self.end(Status::invalid_argument(status.message())).await;
+                }
+                Err(status) => return self.end(status).await,
+            };
+            silent_at = Instant::now() + MAX_SILENCE;
+            let buckets = report.bucket_quota_usages.iter().map(usage);
+            let recorded = Report { domain: &report.domain, buckets, waited };
+            let hold = |bytes: usize| memory.resize(bytes.next_multiple_of(HELD_AT_ONCE));
+            if let Err(error) = self.stream.report(recorded, hold) {
+                return self.end(Status::invalid_argument(error.to_string())).await;
             }
+            self.call.unread.store(0, Ordering::Relaxed);
         }
     }
 
@@ -175,11 +192,6 @@ impl<S: States> Served<S> {
     async fn end(&self, status: Status) {
         let _ = timeout(self.timeout, self.responses.send(Err(status))).await;
     }
-}
-
-/// Returns the memory that is held for a number of buckets.
-fn held_bytes(buckets: usize) -> usize {
-    buckets.next_multiple_of(BUCKETS_HELD_AT_ONCE) * BUCKET_BYTES
 }
 
 /// Returns the bucket of a report, if its id is valid, and what was reported.

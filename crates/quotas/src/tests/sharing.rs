@@ -83,7 +83,7 @@ impl Envoy {
 
     fn report(&mut self, now: Micros) {
         let report = (Some(id(&[("user", "a")])), std::mem::take(&mut self.unreported));
-        self.stream.report("d", [report].into_iter(), |_| true).expect("a valid report");
+        self.stream.report(message("d", [report].into_iter()), |_| true).expect("a valid report");
         let actions = sent(&mut self.stream);
         self.obey(now, actions);
     }

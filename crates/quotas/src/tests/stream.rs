@@ -27,7 +27,7 @@ const CLIENT: &[Entry<'_>] = &[("client", "x"), ("path", "/")];
 
 /// None: the bucket is abandoned.
 type Ordered = Option<(Order, u32)>;
-type Report = (Option<BucketId>, Usage);
+type Reported = (Option<BucketId>, Usage);
 type Sent = Result<Vec<Ordered>, ReportError>;
 
 /// A stream that mostly reports one bucket, at milliseconds of the first window.
@@ -58,8 +58,8 @@ impl One {
         self.send(ms, "d", &[(bucket, usage(admitted, denied))]).expect("a valid report")
     }
 
-    fn send(&mut self, ms: u64, domain: &str, reports: &[Report]) -> Sent {
-        self.at(ms).report(domain, reports.iter().cloned(), |_| true)?;
+    fn send(&mut self, ms: u64, domain: &str, reports: &[Reported]) -> Sent {
+        self.at(ms).report(message(domain, reports.iter().cloned()), |_| true)?;
         Ok(orders(sent(&mut self.stream)))
     }
 
@@ -319,7 +319,7 @@ fn buckets_beyond_the_bounds_are_denied_and_not_kept() {
         held = buckets;
         false
     };
-    one.stream.report("d", reports, hold).unwrap();
+    one.stream.report(message("d", reports), hold).unwrap();
     let actions = sent(&mut one.stream);
     assert_eq!((orders(actions), held, one.stream.buckets()), (deny(60), 1, 0));
 }
@@ -341,7 +341,7 @@ fn hits_at_the_end_of_their_range_are_charged() {
         for ms in [0, 5_000, 10_000, 15_000] {
             let reports = [usage(u64::MAX, u64::MAX); 2].map(|usage| (Some(id(A)), usage));
             one.send(ms, "d", &reports).unwrap();
-            other.report("d", reports.into_iter(), |_| true).unwrap();
+            other.report(message("d", reports.into_iter()), |_| true).unwrap();
             sent(&mut other);
         }
         assert_eq!(one.left(), 0);
