@@ -53,16 +53,20 @@ static_resources:
     )
 }
 
+const DENIES_FIRST: &str =
+    "no_assignment_behavior: { fallback_rate_limit: { blanket_rule: DENY_ALL } }";
+
 /// The fields of a bucket with an id of these entries.
 fn bucket(entries: &str) -> String {
-    format!("reporting_interval: 5s, bucket_id_builder: {{ bucket_id_builder: {{ {entries} }} }}")
+    format!(
+        "reporting_interval: 5s, bucket_id_builder: {{ bucket_id_builder: {{ {entries} }} }}, {DENIES_FIRST}"
+    )
 }
 
 #[test]
 fn a_bucket_that_fits_has_no_findings() {
     let settings = bucket(USER)
-        + ", no_assignment_behavior: { fallback_rate_limit: { blanket_rule: DENY_ALL } }, \
-           expired_assignment_behavior: { expired_assignment_behavior_timeout: 60s, \
+        + ", expired_assignment_behavior: { expired_assignment_behavior_timeout: 60s, \
            fallback_rate_limit: { blanket_rule: DENY_ALL } }";
     assert_eq!(warnings_with(RULES, &envoy(&settings, "")), none());
 }
@@ -110,6 +114,8 @@ fn rules_that_cannot_be_quotas_are_errors() {
         ("rate: 5/m", false),
         ("rate_limit: { unlimited: true }", false),
         ("rate: 5/s", true),
+        ("rate: 5/s, shadow_mode: true", false),
+        ("rate_limits: [{ rate: 5/m }, { rate: 50/h, shadow_mode: true }]", true),
         ("rate: 5/m, lease: false", true),
         ("rate_limit: { unit: day, requests_per_unit: 5, algorithm: gcra }", true),
     ] {
@@ -147,6 +153,13 @@ fn settings_without_effect_are_reported() {
             ],
         ),
         (
+            "deny_response_settings: {}".to_owned(),
+            [
+                "warning: without a fallback in `no_assignment_behavior`, all requests pass until the first assignment, and \
+                 are charged only afterwards",
+            ],
+        ),
+        (
             "expired_assignment_behavior: { fallback_rate_limit: { blanket_rule: DENY_ALL } }"
                 .to_owned(),
             [
@@ -167,10 +180,19 @@ fn settings_without_effect_are_reported() {
                 "warning: all requests pass after an assignment has expired, and are charged only afterwards",
             ],
         ),
+        (
+            expired("fallback_rate_limit: { token_bucket: { max_tokens: 5, fill_interval: 60s } }"),
+            [
+                "warning: requests that `token_bucket` admits are charged only once weir is back, beside what others use",
+            ],
+        ),
     ] {
-        let settings = match settings.starts_with("reporting") {
-            true => bucket(USER).replace("reporting_interval: 5s", &settings),
-            false => format!("{}, {settings}", bucket(USER)),
+        let settings = if settings.starts_with("expired") {
+            format!("{}, {settings}", bucket(USER))
+        } else if settings.starts_with("reporting") {
+            bucket(USER).replace("reporting_interval: 5s", &settings)
+        } else {
+            bucket(USER).replace(DENIES_FIRST, &settings)
         };
         let found = problems_with_envoy(RULES, &envoy(&settings, ""));
         let text = |key: &str, i: usize| found[i][key].as_str().unwrap().to_owned();

@@ -81,6 +81,12 @@ fn check_settings(settings: &Node<'_>, findings: &mut Findings) {
             findings.add_error(fallback.position, message, "write `blanket_rule: DENY_ALL`");
         }
         check_fallback(fallback, "until the first assignment", findings);
+    } else if !entries(settings).is_empty() {
+        let message = "without a fallback in `no_assignment_behavior`, all requests pass until the first assignment, \
+                       and are charged only afterwards";
+        let help = "write `no_assignment_behavior: { fallback_rate_limit: { blanket_rule: DENY_ALL } }`, if no limit \
+                    may be exceeded";
+        findings.add(settings.position, message.to_owned(), "", help);
     }
     let Some(expired) = get(settings, "expired_assignment_behavior") else { return };
     if get(expired, "expired_assignment_behavior_timeout").is_none() {
@@ -98,6 +104,12 @@ fn check_settings(settings: &Node<'_>, findings: &mut Findings) {
         if let Some(rate) = get(fallback, "requests_per_time_unit") {
             let message = "Envoy 1.40 ignores `requests_per_time_unit` here".to_owned();
             findings.add(rate.position, message, "", "write `blanket_rule: DENY_ALL`");
+        }
+        if let Some(bucket) = get(fallback, "token_bucket") {
+            let message = "requests that `token_bucket` admits are charged only once weir is back, beside \
+                           what others use";
+            let help = "write `blanket_rule: DENY_ALL`, if no limit may be exceeded";
+            findings.add(bucket.position, message.to_owned(), "", help);
         }
         check_fallback(fallback, "after an assignment has expired", findings);
     }
@@ -138,14 +150,18 @@ pub(super) fn ends<'s>(
         report(&sent.origin, message, help, findings);
     }
     let mut rules = orders.iter().flatten().filter_map(|end| end.rule);
-    let cannot_grant = |rule: &&Rule| rule.plan.as_ref().is_some_and(|plan| !plan.can_grant());
+    let cannot_grant = |rule: &&Rule| {
+        // In shadow mode nothing is granted: all requests pass, and are charged afterwards.
+        let is_shadow = rule.shadow_mode && rule.reserve.is_none();
+        !is_shadow && rule.plan.as_ref().is_some_and(|plan| !plan.can_grant())
+    };
     if let Some(rule) = rules.find(cannot_grant) {
         let (path, origin) = (rule.path(), &rule.origin);
         let message =
             format!("this quota bucket may match '{path}' ({origin}), which cannot be a quota");
         let help = "a quota needs fixed_window, sliding_window or bucketed_window with windows of at least 30 s, \
-                    without `shadow_mode`, `ban`, `reserve`, `lease: false`, `charge_denied` in `rate_limits` and \
-                    `charge: together`";
+                    without `ban`, `reserve`, `lease: false`, `charge: together`, and `charge_denied` or \
+                    `shadow_mode` in `rate_limits`";
         report(&sent.origin, message, help, findings);
     }
     Some(orders.into_iter().flatten().collect())
