@@ -9,7 +9,6 @@ use weir_store::Entry;
 
 use crate::account::{Account, REPORT_DELAY};
 use crate::options::Fallback;
-use crate::size::DEMAND_LASTS;
 use crate::window::WindowEnd;
 
 /// The most entries of an id.
@@ -29,6 +28,9 @@ pub(crate) const EARLY: Micros = 200_000;
 
 /// How long after a report the next one arrives, at most.
 const REPORT_INTERVAL: Micros = 6 * SECOND;
+
+/// How long after its last report a bucket is granted nothing more. Envoys report every bucket that they know.
+const SILENT_AFTER: Micros = 60 * SECOND;
 
 /// The number of reports without requests in a row after which a bucket is granted one hit.
 const SHRINKS_AFTER: u8 = 3;
@@ -138,7 +140,7 @@ impl Bucket {
 
     /// Returns whether the client reports it no more.
     fn is_silent(&self, now: Micros) -> bool {
-        now > self.reported_at.saturating_add(DEMAND_LASTS)
+        now > self.reported_at.saturating_add(SILENT_AFTER)
     }
 
     /// Returns whether its grant is to be only one hit.
@@ -148,9 +150,11 @@ impl Bucket {
 
     /// Returns whether the client may forget it: not if it could then admit a request that is to be denied.
     pub fn is_abandoned(&self, now: Micros, fallback: Fallback) -> bool {
-        let is_denied = fallback == Fallback::Allow
-            && self.order == Some(Order::Deny)
-            && (self.plan.is_none() || self.window.is_some_and(|window| window.left(now) > 0));
+        let is_denied = self.order == Some(Order::Deny)
+            && match self.plan {
+                Some(_) => self.window.is_some_and(|window| window.left(now) > 0),
+                None => fallback == Fallback::Allow,
+            };
         (self.idle_reports > SHRINKS_AFTER || self.is_silent(now)) && !is_denied
     }
 

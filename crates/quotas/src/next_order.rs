@@ -267,7 +267,7 @@ impl<S: States> Visit<'_, S> {
         let granted = self.with_batch(key, up_to, async |batch| store.grant(batch).await).await;
         let asked = (sent, quotas.now());
         match granted {
-            Ok(grant) => self.granted(key, grant, asked).unwrap_or_else(nothing),
+            Ok(grant) => self.granted(key, grant, asked).await.unwrap_or_else(nothing),
             Err(error) => {
                 // What the Envoy was granted ends by itself.
                 tracing::debug!(domain = self.domain, %error, "no grant");
@@ -277,7 +277,7 @@ impl<S: States> Visit<'_, S> {
     }
 
     /// Keeps what a grant of the store shows. Returns what to order by it; none if nothing was granted.
-    fn granted(
+    async fn granted(
         &self,
         key: &BucketKey,
         grant: Grant,
@@ -303,7 +303,11 @@ impl<S: States> Visit<'_, S> {
             _ => None,
         };
         add(&quotas.counts.granted, hits.into());
-        let (plan, window_end) = (key.plan.clone(), window.end);
+        let (plan, window_end) = (key.plan.clone(), window.end.get());
+        if let (None, Some(undo)) = (window.grant_for(quotas.now()), undo) {
+            self.charge(key, Op::Undo(undo)).await;
+            return None;
+        }
         (hits > 0).then(|| NextOrder::Admit(Granted { hits, undo, plan, window_end }, window))
     }
 

@@ -1,5 +1,7 @@
 //! When a grant has to end: before its window does, by the clock of the store. Pure.
 
+use std::num::NonZeroU64;
+
 use weir_limit::{Micros, Plan, SECOND};
 
 /// By how much a clock may run faster than the store's: one in this number.
@@ -18,7 +20,7 @@ const LONGEST: Micros = 20 * SECOND;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowEnd {
     /// The end, in the store's time.
-    pub end: Micros,
+    pub end: NonZeroU64,
     /// Before this instant the window has not ended.
     pub earliest: Micros,
     /// From this instant on the window has ended.
@@ -32,7 +34,7 @@ impl WindowEnd {
         let left = end.saturating_sub(store_now);
         let drift = left.div_ceil(DRIFT);
         WindowEnd {
-            end,
+            end: NonZeroU64::new(end).unwrap_or(NonZeroU64::MIN),
             earliest: sent.saturating_add(left - drift.min(left)),
             latest: answered.saturating_add(left).saturating_add(drift),
         }
@@ -61,7 +63,7 @@ mod tests {
         let plan = Plan::new(vec![Limit::fixed_window(5, Unit::Minute, 1).unwrap()]);
         let at = |second: Micros| 600 * SECOND + second * SECOND;
         let window = WindowEnd::new(&plan, at(0), 1_000, 3_000);
-        assert_eq!(window.end, at(60));
+        assert_eq!(window.end.get(), at(60));
         assert_eq!(window.earliest, 1_000 + 59_940_000);
         assert_eq!(window.latest, 3_000 + 60_060_000);
         let lasts = |left: Micros| window.grant_for(window.earliest - left);

@@ -58,6 +58,7 @@ async fn invalid_reports_end_their_stream() {
         ("17 entries", vec![with_entries(many)]),
         ("a key twice", vec![with_entries(twice)]),
         ("a long id", vec![with_entries(large)]),
+        ("a long domain", vec![named(&"d".repeat(4_097))]),
     ] {
         let status = end_of(weir.grpc, messages).await;
         assert_eq!(status.code(), Code::InvalidArgument, "{what}: {status}");
@@ -69,6 +70,14 @@ async fn invalid_reports_end_their_stream() {
     println!("a message of 5 MB: {status}");
     wait_until("streams are closed", async || weir.metric("weir_rlqs_streams") == 0).await;
     assert!(weir.is_healthy());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_setting_an_error_names_it() {
+    let weir = serving(&SHORT.rules()).start();
+    let refused = Stream::open(weir.grpc).await.err().expect("a status");
+    assert_eq!(refused.code(), Code::Unimplemented, "{refused}");
+    assert!(refused.message().contains("set rlqs.enabled = true"), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

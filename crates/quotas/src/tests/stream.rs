@@ -85,6 +85,10 @@ impl One {
         self.bench.ask(self.bucket, 0).into()
     }
 
+    fn buckets(&self) -> usize {
+        self.bench.quotas.list(0, |_, _| true).1
+    }
+
     fn excess(&self) -> u64 {
         self.bench.quotas.counts.excess.load(Relaxed)
     }
@@ -123,7 +127,10 @@ fn nothing_is_granted_in_the_last_two_seconds() {
     assert_eq!(one.report(58_100, 0, 1), deny(20));
     // The clock of the store may be slower, by a thousandth.
     assert_eq!((one.left(), one.until_due()), (1_000, 1_901));
+    // A report within a second waits, and is settled with the next order.
     assert_eq!(one.report(58_100, 0, 9), []);
+    assert_eq!(one.until_due(), 1_000);
+    assert_eq!(one.due(59_100), []);
     assert_eq!(one.due(60_002), pair(28, 20));
 }
 
@@ -159,7 +166,7 @@ fn an_idle_bucket_shrinks_to_one_hit_and_is_abandoned() {
     assert_eq!(one.report(15_000, 0, 0), pair(1, 20));
     assert_eq!(one.left(), 499);
     assert_eq!(one.report(20_000, 0, 0), [None]);
-    assert_eq!((one.left(), one.stream.buckets(), one.stream.until_due()), (999, 0, None));
+    assert_eq!((one.left(), one.buckets(), one.stream.until_due()), (999, 0, None));
     // Its next request is reported at once.
     assert!(matches!(one.report(21_000, 0, 1)[..], [_, Some((Order::Admit(_), 20))]));
 }
@@ -219,6 +226,20 @@ fn a_rule_in_shadow_mode_allows_and_is_charged() {
 }
 
 #[test]
+fn a_report_that_had_to_wait_returns_what_was_replaced_before_it_arrived() {
+    for (waited, returned) in [(0, 300), (1, 300), (2, 0)] {
+        let mut one = One::new(A);
+        one.report(0, 0, 1);
+        assert_eq!((one.report(5_000, 100, 0), one.left()), (pair(210, 20), 290));
+        let buckets = [(Some(id(A)), usage(100, 0))].into_iter();
+        let report = Report { waited: Duration::from_secs(waited), ..message("d", buckets) };
+        one.at(10_000).report(report, |_| true).unwrap();
+        sent(&mut one.stream);
+        assert_eq!(one.listed().returned, returned);
+    }
+}
+
+#[test]
 fn rules_that_cannot_be_divided_are_allowed_or_denied_as_set() {
     for (unsupported, expected) in [(Fallback::Deny, deny(60)), (Fallback::Allow, ALLOW.to_vec())] {
         let mut one = One::with(&[("short", "x")], QuotaOptions { unsupported, ..OPTIONS });
@@ -236,7 +257,7 @@ fn hits_before_the_first_order_are_charged_where_the_fallback_allows_them() {
         assert_eq!(one.report(0, 7, 0), pair(hits, 20));
         assert_eq!((one.left(), one.excess()), (1_000 - u64::from(hits) - excess, excess));
         // Those beyond a grant always.
-        one.report(5_000, u64::from(hits) + 20, 0);
+        one.report(10_000, u64::from(hits) + 20, 0);
         let charged = one.listed().granted + excess + 20;
         assert_eq!((one.left(), one.excess()), (1_000 - charged, excess + 20));
     }
@@ -308,20 +329,20 @@ fn buckets_beyond_the_bounds_are_denied_and_not_kept() {
         let mut one = One::with(A, options);
         assert_eq!(one.report(0, 0, 1), pair(500, 20));
         assert_eq!(one.send(0, "d", &[(Some(id(FEW)), usage(0, 1))]), Ok(deny(60)));
-        assert_eq!((one.stream.buckets(), one.bench.quotas.counts.buckets.load(Relaxed)), (1, 1));
+        assert_eq!((one.buckets(), one.bench.quotas.counts.buckets.load(Relaxed)), (1, 1));
         assert_eq!(one.bench.ask(FEW, 0), 3);
         assert_eq!(one.report(5_000, 100, 0), pair(210, 20));
         assert_eq!(one.bench.quotas.open(String::new()).is_none(), options.max_streams == 1);
     }
     let (mut one, mut held) = (One::new(A), 0);
     let reports = [(Some(id(A)), usage(0, 1))].into_iter();
-    let hold = |buckets: usize| {
-        held = buckets;
+    let hold = |bytes: usize| {
+        held = bytes;
         false
     };
     one.stream.report(message("d", reports), hold).unwrap();
     let actions = sent(&mut one.stream);
-    assert_eq!((orders(actions), held, one.stream.buckets()), (deny(60), 1, 0));
+    assert_eq!((orders(actions), held, one.buckets()), (deny(60), 605, 0));
 }
 
 #[test]
