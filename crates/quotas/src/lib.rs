@@ -36,5 +36,5 @@ mod window;
 pub use self::bucket::{BucketId, Order, QuotaAction};
 pub use self::options::{Fallback, QuotaOptions};
 pub use self::quotas::{ListedBucket, Quotas};
-pub use self::stream::{QuotaStream, Report, ReportError};
+pub use self::stream::{QuotaReport, QuotaStream, ReportError};
 pub use weir_limiter::Usage;

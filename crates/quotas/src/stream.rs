@@ -42,7 +42,7 @@ const SETTLE_INTERVAL: Micros = SECOND;
 
 /// The reports of one message.
 #[derive(Debug)]
-pub struct Report<'a, R> {
+pub struct QuotaReport<'a, R> {
     /// The domain; empty for that of the stream.
     pub domain: &'a str,
     /// The reported buckets; none in place of an invalid id.
@@ -105,10 +105,10 @@ impl<S: States> QuotaStream<S> {
     /// The report is invalid. Nothing of it was counted.
     pub fn report(
         &mut self,
-        report: Report<'_, impl Iterator<Item = (Option<BucketId>, Usage)>>,
+        report: QuotaReport<'_, impl Iterator<Item = (Option<BucketId>, Usage)>>,
         mut hold: impl FnMut(usize) -> bool,
     ) -> Result<(), ReportError> {
-        let Report { domain, buckets, waited } = report;
+        let QuotaReport { domain, buckets, waited } = report;
         let now = self.quotas.now();
         let at = now.saturating_sub(Micros::try_from(waited.as_micros()).unwrap_or(now));
         let mut usages: HashMap<BucketId, Usage> = HashMap::new();

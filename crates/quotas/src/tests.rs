@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 use crate::{
-    BucketId, Fallback, Order, QuotaAction, QuotaOptions, QuotaStream, Quotas, Report, Usage,
+    BucketId, Fallback, Order, QuotaAction, QuotaOptions, QuotaReport, QuotaStream, Quotas, Usage,
 };
 use weir_common::clock::ManualClock;
 use weir_common::failure::OnStoreFailure;
@@ -84,8 +84,8 @@ fn ready<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// Returns a message that has just arrived.
-fn message<R>(domain: &str, buckets: R) -> Report<'_, R> {
-    Report { domain, buckets, waited: Duration::ZERO }
+fn message<R>(domain: &str, buckets: R) -> QuotaReport<'_, R> {
+    QuotaReport { domain, buckets, waited: Duration::ZERO }
 }
 
 /// Returns what is to be sent to a client.

@@ -23,7 +23,7 @@ use pb::rate_limit_quota_response::bucket_action::{self, AbandonAction, QuotaAss
 use pb::rate_limit_quota_service_server::RateLimitQuotaService;
 use weir_common::threads;
 use weir_common::value;
-use weir_quotas::{BucketId, Order, QuotaAction, QuotaStream, Quotas, Report, Usage};
+use weir_quotas::{BucketId, Order, QuotaAction, QuotaReport, QuotaStream, Quotas, Usage};
 use weir_store::States;
 
 /// The largest report.
@@ -170,7 +170,7 @@ impl<S: States> Served<S> {
             };
             silent_at = Instant::now() + MAX_SILENCE;
             let buckets = report.bucket_quota_usages.iter().map(usage);
-            let recorded = Report { domain: &report.domain, buckets, waited };
+            let recorded = QuotaReport { domain: &report.domain, buckets, waited };
             let hold = |bytes: usize| memory.resize(bytes.next_multiple_of(HELD_AT_ONCE));
             if let Err(error) = self.stream.report(recorded, hold) {
                 return self.end(Status::invalid_argument(error.to_string())).await;

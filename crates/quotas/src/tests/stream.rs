@@ -232,7 +232,7 @@ fn a_report_that_had_to_wait_returns_what_was_replaced_before_it_arrived() {
         one.report(0, 0, 1);
         assert_eq!((one.report(5_000, 100, 0), one.left()), (pair(210, 20), 290));
         let buckets = [(Some(id(A)), usage(100, 0))].into_iter();
-        let report = Report { waited: Duration::from_secs(waited), ..message("d", buckets) };
+        let report = QuotaReport { waited: Duration::from_secs(waited), ..message("d", buckets) };
         one.at(10_000).report(report, |_| true).unwrap();
         sent(&mut one.stream);
         assert_eq!(one.listed().returned, returned);

@@ -21,7 +21,7 @@ use weir_common::clock::SystemClock;
 use weir_common::failure::OnStoreFailure;
 use weir_controls::{ActiveRules, ControlClock, Controls};
 use weir_limiter::{Limiter, LimiterOptions};
-use weir_quotas::{BucketId, Fallback, QuotaOptions, Quotas, Report, Usage};
+use weir_quotas::{BucketId, Fallback, QuotaOptions, QuotaReport, Quotas, Usage};
 use weir_rules::source::RuleFile;
 use weir_store::memory::MemoryStore;
 use weir_top::Top;
@@ -274,7 +274,8 @@ async fn quotas_are_listed_and_part_of_the_state() {
         BucketId::new([("user", user.as_bytes()), ("token", b"s3cret".as_slice())].into_iter())
     };
     let reports = ["ann", "bob"].map(|user| (id(user), Usage::default()));
-    let report = Report { domain: "shop", buckets: reports.into_iter(), waited: Duration::ZERO };
+    let report =
+        QuotaReport { domain: "shop", buckets: reports.into_iter(), waited: Duration::ZERO };
     stream.report(report, |_| true).unwrap();
     while stream.next().await.is_some() {}
     let read = async |uri: &str| {
