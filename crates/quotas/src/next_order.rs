@@ -186,7 +186,8 @@ impl<S: States> Visit<'_, S> {
         self.grant(key).await
     }
 
-    /// Orders to admit the hits of a grant: a denial first, or the Envoy would keep what is left of the grant before.
+    /// Orders to admit the hits of a grant: a denial first, or the bucket would start with the share that is left of the
+    /// one before.
     fn admit(&self, granted: Granted, window: &WindowEnd) -> Actions {
         let plan = granted.plan.clone();
         let actions = self.with(|bucket, now| {

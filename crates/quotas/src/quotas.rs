@@ -62,6 +62,8 @@ pub struct ListedBucket {
     pub order: String,
     /// The hits that the Envoy may use, or has used without a report of it.
     pub outstanding: u64,
+    /// Its part of what all Envoys of this replica may use of the bucket, in percent.
+    pub share: u64,
     /// The milliseconds until the order ends.
     pub ends_ms: u64,
     /// The requests of the last report; none before the second one.
@@ -134,12 +136,17 @@ impl<S: States> Quotas<S> {
                 if is_wanted(&stream.domain, id) {
                     found += 1;
                     if listed.len() < most {
-                        listed.push(stream.listed(id, bucket, now));
+                        listed.push((id.clone(), stream.listed(id, bucket, now)));
                     }
                 }
             }
         }
-        (listed, found)
+        let listed = listed.into_iter().map(|(id, mut bucket): (BucketId, ListedBucket)| {
+            let all = self.granted(&bucket.domain, &id).map_or(0, |granted| granted.hits);
+            bucket.share = (bucket.outstanding.saturating_mul(100) / all.max(1)).min(100);
+            bucket
+        });
+        (listed.collect(), found)
     }
 
     /// Returns the number of open streams.
@@ -192,6 +199,8 @@ impl StreamBuckets {
             }
             .to_owned(),
             outstanding: bucket.account.unreported(),
+            // By all streams: see `list`.
+            share: 0,
             ends_ms: bucket.ends.saturating_sub(now) / 1_000,
             demand: bucket.demand.map(u64::from),
             granted: bucket.granted,

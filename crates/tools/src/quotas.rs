@@ -19,14 +19,15 @@ Examples:
   weir quotas -d shop user=ann
   weir quotas -d shop 'user=a*' --rows 100 --output json
 
-OUTSTANDING are the hits that an Envoy may still admit, or has admitted and not reported yet, and DEMAND the requests of
-its last report. GRANTED, ADMITTED and RETURNED are counted since the bucket is known. Each replica lists the Envoys
-with a stream to it. Exits 1 if quotas are off (setting rlqs.enabled).";
+OUTSTANDING are the hits that an Envoy may still admit, or has admitted and not reported yet, SHARE their part of those
+of all Envoys here, and DEMAND the requests of its last report. GRANTED, ADMITTED and RETURNED are counted since the
+bucket is known. Each replica lists the Envoys with a stream to it. Exits 1 if quotas are off (setting rlqs.enabled).";
 
-const COLUMNS: [Column; 10] = [
+const COLUMNS: [Column; 11] = [
     Left("ORDER"),
     Right("ENDS IN"),
     Right("OUTSTANDING"),
+    Right("SHARE"),
     Right("DEMAND"),
     Right("GRANTED"),
     Right("ADMITTED"),
@@ -79,6 +80,7 @@ fn print_list(list: &QuotaList, out: &mut dyn Write) -> io::Result<()> {
             bucket.order.clone(),
             rounded(bucket.ends_ms),
             bucket.outstanding.to_string(),
+            format!("{} %", bucket.share),
             demand.unwrap_or_default(),
             bucket.granted.to_string(),
             bucket.admitted.to_string(),
@@ -107,7 +109,7 @@ mod tests {
         let bucket = |value: &str, order: &str, demand: Option<u64>| {
             json!({
                 "domain": "shop", "entries": [{ "key": "user", "value": value }], "client": "10.0.0.1:5",
-                "order": order, "outstanding": 120, "ends_ms": 12_000, "demand": demand, "granted": 500,
+                "order": order, "outstanding": 120, "share": 60, "ends_ms": 12_000, "demand": demand, "granted": 500,
                 "admitted": 300, "returned": 80,
             })
         };
@@ -119,9 +121,9 @@ mod tests {
         let buckets = [bucket("ann", "admit", Some(40)), bucket("bob", "", None)];
         let list = json!({ "buckets": buckets, "found": 7, "streams": 1 });
         let wanted = "\
-ORDER  ENDS IN  OUTSTANDING  DEMAND  GRANTED  ADMITTED  RETURNED  ENVOY       DOMAIN  BUCKET
-admit      12s          120      40      500       300        80  10.0.0.1:5  shop    user=ann
-           12s          120              500       300        80  10.0.0.1:5  shop    user=bob
+ORDER  ENDS IN  OUTSTANDING  SHARE  DEMAND  GRANTED  ADMITTED  RETURNED  ENVOY       DOMAIN  BUCKET
+admit      12s          120   60 %      40      500       300        80  10.0.0.1:5  shop    user=ann
+           12s          120   60 %              500       300        80  10.0.0.1:5  shop    user=bob
 2 of 7 buckets listed; 1 stream of Envoys on this replica
 ";
         assert_eq!(printed(list), wanted);

@@ -292,7 +292,7 @@ async fn quotas_are_listed_and_part_of_the_state() {
     let bucket = &one["buckets"][0];
     assert_eq!((&one["found"], &bucket["entries"][1]["value"]), (&1.into(), &"ann".into()));
     assert!(bucket["order"] == "admit" && bucket["client"] == "10.0.0.1:5", "{bucket}");
-    assert!(bucket["granted"].as_u64() > Some(0), "{bucket}");
+    assert!(bucket["granted"].as_u64() > Some(0) && bucket["share"] == 100, "{bucket}");
 
     let granted = json!({ "hits": bucket["outstanding"], "streams": 1 });
     let key = "domain=shop&descriptor=user=ann,token=s3cret";
