@@ -12,6 +12,7 @@ use crate::source::RuleFile;
 use crate::{
     Loaded, Overlay, Problems, RuleOptions, RuleSet, SourceFile, YAML_HEADER, compare, yaml,
 };
+use weir_common::value;
 
 /// All rules, without the places where they were read, by domain.
 fn described(set: &RuleSet) -> Vec<Value> {
@@ -294,9 +295,12 @@ fn any_text(min: usize) -> BoxedStrategy<String> {
         "yes", "~", "1", "1.5", "<<", "- a", "a: b", "# a", "{a}", "a,b", "'", "\"", "\\n",
         "\u{85}",
     ];
+    // Rules must not have those that stand for bytes.
+    let usable = |c: char| if value::is_reserved(c) { 'x' } else { c };
+    let any_char = any::<char>().prop_map(usable);
     prop_oneof![
         prop::sample::select(odd.to_vec()).prop_map(str::to_owned),
-        prop::collection::vec(any::<char>(), min..6).prop_map(|chars| chars.into_iter().collect()),
+        prop::collection::vec(any_char, min..6).prop_map(|chars| chars.into_iter().collect()),
         "[a_*]{1,4}",
     ]
     .boxed()
