@@ -47,11 +47,10 @@ impl BucketId {
         let mut entries: Vec<(Box<str>, Box<str>)> =
             entries.map(text).take(MAX_ENTRIES + 1).collect();
         entries.sort_unstable();
-        let bytes: usize = entries.iter().map(|(key, value)| key.len() + value.len()).sum();
         let is_repeated = entries.windows(2).any(|pair| pair[0].0 == pair[1].0);
         let has_empty = entries.iter().any(|(key, _)| key.is_empty());
-        let is_valid = (1..=MAX_ENTRIES).contains(&entries.len()) && bytes <= MAX_ID_BYTES;
-        (is_valid && !is_repeated && !has_empty).then(|| BucketId(entries.into()))
+        let is_valid = (1..=MAX_ENTRIES).contains(&entries.len()) && !is_repeated && !has_empty;
+        Some(BucketId(entries.into())).filter(|id| is_valid && id.bytes() <= MAX_ID_BYTES)
     }
 
     /// The bytes of its texts.
@@ -111,7 +110,7 @@ pub(crate) struct Bucket {
     pub order: Option<Order>,
     /// Until when the client obeys the order.
     pub ends: Micros,
-    /// When the bucket is visited again without a report; 0 if it is not.
+    /// When the order is to be replaced; 0 if it is not.
     pub due: Micros,
     /// The requests of its last report; none before the second one.
     pub demand: Option<u32>,
@@ -132,7 +131,24 @@ pub(crate) struct Bucket {
     pub returned: u64,
 }
 
+/// The time between two reports of one bucket that are settled separately.
+const SETTLE_INTERVAL: Micros = SECOND;
+
 impl Bucket {
+    /// Returns when a report that arrives after the last one can be settled.
+    pub fn settles_at(&self) -> Micros {
+        self.reported_at.saturating_add(SETTLE_INTERVAL)
+    }
+
+    /// Returns when the bucket is visited again without a report; 0 if it is not.
+    pub fn next_visit(&self) -> Micros {
+        match (&self.waiting, self.due) {
+            (None, due) => due,
+            (Some(_), 0) => self.settles_at(),
+            (Some(_), due) => self.settles_at().min(due),
+        }
+    }
+
     /// Returns whether it had a request in one of its last two reports, and these are recent.
     pub fn is_active(&self, now: Micros) -> bool {
         self.idle_reports < 2 && !self.is_silent(now)

@@ -152,9 +152,7 @@ impl<S: States> Visit<'_, S> {
     /// Gives an order that depends on no window, unless the Envoy obeys it already.
     fn plain(&self, order: Order) -> Actions {
         self.with(|bucket, now| {
-            let is_renewed = bucket.obeys(now, order) && bucket.plan.is_none();
-            if is_renewed {
-                bucket.due = bucket.ends.saturating_sub(EARLY);
+            if bucket.obeys(now, order) && bucket.plan.is_none() {
                 return Actions::new();
             }
             (bucket.plan, bucket.window) = (None, None);

@@ -37,9 +37,6 @@ const MAX_DOMAIN_BYTES: usize = 4_096;
 /// The most buckets of one report for which there is no room that are denied; others are ignored.
 const MAX_DENIED: usize = 1_000;
 
-/// The time between two reports of one bucket that are settled separately.
-const SETTLE_INTERVAL: Micros = SECOND;
-
 /// The reports of one message.
 #[derive(Debug)]
 pub struct QuotaReport<'a, R> {
@@ -129,11 +126,10 @@ impl<S: States> QuotaStream<S> {
         for (bucket, usage) in usages {
             add(&counts.admitted, usage.admitted);
             add(&counts.denied, usage.denied);
-            let all = counts.buckets.load(Ordering::Relaxed);
-            let bytes = self.bytes + BUCKET_BYTES + bucket.bytes();
             let Some(known) = stream.buckets.get_mut(&bucket) else {
+                let bytes = self.bytes + BUCKET_BYTES + bucket.bytes();
                 let has_room = stream.buckets.len() < options.max_stream_buckets
-                    && all < options.max_buckets as u64;
+                    && counts.buckets.load(Ordering::Relaxed) < options.max_buckets as u64;
                 if has_room && hold(bytes) {
                     add(&counts.buckets, 1);
                     self.bytes = bytes;
@@ -145,13 +141,11 @@ impl<S: States> QuotaStream<S> {
                 }
                 continue;
             };
-            let settles = known.reported_at.saturating_add(SETTLE_INTERVAL);
-            if now < settles {
+            if now < known.settles_at() {
+                self.due.remove(&(known.next_visit(), bucket.clone()));
                 let waiting = known.waiting.get_or_insert_with(|| Box::new((at, Usage::default())));
                 waiting.1.add(usage);
-                self.due.remove(&(known.due, bucket.clone()));
-                known.due = settles;
-                self.due.insert((settles, bucket));
+                self.due.insert((known.next_visit(), bucket));
                 continue;
             }
             known.reported_at = now;
@@ -213,7 +207,7 @@ impl<S: States> QuotaStream<S> {
         let events: Vec<(BucketId, Event)> = self.events.drain(..piece).collect();
         for (bucket, _) in &events {
             if let Some(known) = self.buckets.lock().buckets.get(bucket) {
-                self.due.remove(&(known.due, bucket.clone()));
+                self.due.remove(&(known.next_visit(), bucket.clone()));
             }
         }
         let domain = self.buckets.lock().domain.clone();
@@ -243,13 +237,13 @@ impl<S: States> QuotaStream<S> {
         let soonest = self.quotas.now().saturating_add(SECOND / 100);
         for (bucket, event) in events {
             if let Some(known) = stream.buckets.get_mut(bucket)
-                && known.due > 0
+                && known.next_visit() > 0
             {
                 if matches!(event, Event::Due) && known.due <= soonest {
                     // What failed is tried again, but not at once.
                     known.due = soonest + SECOND;
                 }
-                self.due.insert((known.due, bucket.clone()));
+                self.due.insert((known.next_visit(), bucket.clone()));
             }
         }
     }

@@ -240,6 +240,15 @@ fn a_report_that_had_to_wait_returns_what_was_replaced_before_it_arrived() {
 }
 
 #[test]
+fn a_report_that_waits_leaves_the_order_as_it_is() {
+    let mut one = One::new(A);
+    assert_eq!(one.report(0, 0, 1), pair(500, 20));
+    assert_eq!((one.report(500, 0, 0), one.until_due()), (vec![], 500));
+    assert_eq!((one.due(1_000), one.until_due()), (vec![], 18_800));
+    assert_eq!(one.left(), 500);
+}
+
+#[test]
 fn rules_that_cannot_be_divided_are_allowed_or_denied_as_set() {
     for (unsupported, expected) in [(Fallback::Deny, deny(60)), (Fallback::Allow, ALLOW.to_vec())] {
         let mut one = One::with(&[("short", "x")], QuotaOptions { unsupported, ..OPTIONS });
