@@ -47,6 +47,16 @@ pub struct BucketKey {
     pub on_failure: Option<OnStoreFailure>,
 }
 
+impl BucketQuota {
+    /// Returns the key that usage is charged to; none if it is not charged.
+    pub fn key(&self) -> Option<&BucketKey> {
+        match self {
+            Self::Shadow(key) | Self::Limited(key) => Some(key),
+            Self::Allowed | Self::Blocked | Self::Unsupported { .. } => None,
+        }
+    }
+}
+
 impl BucketKey {
     /// Returns the entries of the key, in the order of the rule.
     pub fn entries(&self) -> impl Iterator<Item = Entry<'_>> {

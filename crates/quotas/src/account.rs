@@ -10,6 +10,7 @@
 //! ```
 //!
 //! Hits count for the window that they were charged in, so each window has its own sums. A denial is a grant of 0 hits.
+//! What is granted again, without the store, counts as returned and as granted.
 
 use std::sync::Arc;
 
@@ -24,7 +25,8 @@ pub const REPORT_DELAY: Micros = 4 * SECOND;
 pub struct Granted {
     /// The number of hits.
     pub hits: u32,
-    /// What returns them; none if the store itself has not charged them, or returning them is not worth it.
+    /// What returns hits of them, whatever their number; none if the store itself has not charged them, or returning them
+    /// is not worth it.
     pub undo: Option<Undo>,
     /// The plan that charged them.
     pub plan: Arc<Plan>,
@@ -68,8 +70,30 @@ struct Window {
 pub struct Settled {
     /// Hits that the client has admitted beyond what it was granted.
     pub excess: u64,
-    /// What returns hits that the client will not use, and the plan that charged them.
-    pub returns: Option<(Arc<Plan>, Undo)>,
+    /// Hits that the client will not use: to be returned, or granted again.
+    pub unused: Option<Granted>,
+}
+
+impl Granted {
+    /// Returns a grant of 0 hits.
+    pub fn none(plan: Arc<Plan>, window_end: Micros) -> Granted {
+        Granted { hits: 0, undo: None, plan, window_end }
+    }
+
+    /// Takes up to `most` unused hits of another grant, if they count for the same window. Returns their number.
+    pub fn take(&mut self, unused: &mut Granted, most: u32) -> u32 {
+        let limits = |undo: Option<Undo>| undo.map(|undo| undo.limits);
+        let is_same = self.window_end == unused.window_end
+            && Arc::ptr_eq(&self.plan, &unused.plan)
+            && (self.hits == 0 || limits(self.undo) == limits(unused.undo));
+        let hits = if is_same { unused.hits.min(most) } else { 0 };
+        if hits > 0 {
+            unused.hits -= hits;
+            self.hits = self.hits.saturating_add(hits);
+            self.undo = unused.undo;
+        }
+        hits
+    }
 }
 
 impl Account {
@@ -112,7 +136,7 @@ impl Account {
         let usable = self.open.iter().map(|sent| u64::from(sent.hits)).sum();
         self.unreported = self.unreported.saturating_sub(admitted).min(usable);
         let Some(window) = self.window.as_deref_mut() else {
-            return Settled { excess, returns: None };
+            return Settled { excess, unused: None };
         };
         window.replaced += replaced;
         window.reported = window.reported.saturating_add(admitted);
@@ -120,9 +144,9 @@ impl Account {
         let unused = window.replaced.saturating_sub(settled);
         let hits = u32::try_from(unused).unwrap_or(u32::MAX);
         window.returned += u64::from(hits);
-        let undo = Undo { hits, ..window.undo };
-        let returns = (hits > 0).then(|| (window.plan.clone(), undo));
-        Settled { excess, returns }
+        let (undo, plan, window_end) = (Some(window.undo), window.plan.clone(), window.end);
+        let unused = (hits > 0).then_some(Granted { hits, undo, plan, window_end });
+        Settled { excess, unused }
     }
 
     /// The most hits that the client may use or has used without a report of it.

@@ -15,7 +15,7 @@ use crate::size::{self, LAST_PART};
 use crate::window::WindowEnd;
 use weir_common::failure::OnStoreFailure;
 use weir_controls::ActiveView;
-use weir_limit::{Decision, Micros, Op, Plan, SECOND, Source, UpTo};
+use weir_limit::{Decision, Micros, Op, Plan, SECOND, Source, Undo, UpTo};
 use weir_limiter::{BucketKey, BucketQuota, Usage};
 use weir_store::{Answers, Batch, Charge, Entry, Grant, Key, Role, States};
 
@@ -64,7 +64,19 @@ impl<S: States> Visit<'_, S> {
             let view = ActiveView::from(&**snapshot);
             self.quotas.limiter.bucket_quota(view, self.domain, &entries, usage)
         };
-        self.settle(&quota).await;
+        let mut unused = self.settle(&quota).await;
+        let next = self.next(&quota, unused.as_mut()).await;
+        if let (Some(key), Some(Granted { hits, undo: Some(undo), .. })) = (quota.key(), unused)
+            && hits > 0
+            && self.charge(key, Op::Undo(Undo { hits, ..undo })).await.is_some()
+        {
+            self.count_returned(hits);
+        }
+        next
+    }
+
+    /// Returns the next order, which may grant hits again that the Envoy has not used.
+    async fn next(&self, quota: &BucketQuota, unused: Option<&mut Granted>) -> NextOrder {
         let fallback = self.quotas.options.fallback;
         if self.with(|bucket, now| bucket.is_abandoned(now, fallback)) {
             return NextOrder::Abandon;
@@ -74,14 +86,14 @@ impl<S: States> Visit<'_, S> {
             BucketQuota::Blocked => NextOrder::Plain(Order::Deny),
             BucketQuota::Unsupported { rule, why } => {
                 if matches!(self.event, Event::Report { .. }) {
-                    self.quotas.unsupported(self.domain, &rule, why);
+                    self.quotas.unsupported(self.domain, rule, why);
                 }
                 NextOrder::Plain(match self.quotas.options.unsupported {
                     Fallback::Allow => Order::Allow,
                     Fallback::Deny => Order::Deny,
                 })
             }
-            BucketQuota::Limited(key) => self.limit(&key).await,
+            BucketQuota::Limited(key) => self.limit(key, unused).await,
         }
     }
 
@@ -103,13 +115,9 @@ impl<S: States> Visit<'_, S> {
         stream.buckets.get_mut(self.id).map(|bucket| then(bucket, now)).unwrap_or_default()
     }
 
-    /// Settles a report: returns what will not be used, and charges what was used beyond the grants.
-    async fn settle(&self, quota: &BucketQuota) {
-        let Event::Report { at, usage, is_first } = self.event else { return };
-        let key = match quota {
-            BucketQuota::Shadow(key) | BucketQuota::Limited(key) => Some(key),
-            BucketQuota::Allowed | BucketQuota::Blocked | BucketQuota::Unsupported { .. } => None,
-        };
+    /// Settles a report: charges what was used beyond the grants. Returns what will not be used.
+    async fn settle(&self, quota: &BucketQuota) -> Option<Granted> {
+        let Event::Report { at, usage, is_first } = self.event else { return None };
         let quotas = self.quotas;
         let requests = usage.admitted.saturating_add(usage.denied);
         let (settled, may_have_passed) = self.with(|bucket, now| {
@@ -125,14 +133,7 @@ impl<S: States> Visit<'_, S> {
             }
             (settled, is_allowed)
         });
-        let Some(key) = key else { return };
-        if let Some((plan, undo)) = settled.returns
-            && Arc::ptr_eq(&plan, &key.plan)
-            && self.charge(key, Op::Undo(undo)).await.is_some()
-        {
-            add(&quotas.counts.returned, undo.hits.into());
-            self.with(|bucket, _| bucket.returned += u64::from(undo.hits));
-        }
+        let key = quota.key()?;
         // Before the first order of a stream, requests pass by the fallback, or by a grant of an earlier stream.
         let is_charged = match quota {
             BucketQuota::Shadow(_) => true,
@@ -147,6 +148,12 @@ impl<S: States> Visit<'_, S> {
                 add(&quotas.counts.excess, settled.excess);
             }
         }
+        settled.unused.filter(|unused| Arc::ptr_eq(&unused.plan, &key.plan))
+    }
+
+    fn count_returned(&self, hits: u32) {
+        add(&self.quotas.counts.returned, hits.into());
+        self.with(|bucket, _| bucket.returned += u64::from(hits));
     }
 
     /// Gives an order that depends on no window, unless the Envoy obeys it already.
@@ -161,7 +168,7 @@ impl<S: States> Visit<'_, S> {
     }
 
     /// Returns the next order of a bucket with limits, if it is due.
-    async fn limit(&self, key: &BucketKey) -> NextOrder {
+    async fn limit(&self, key: &BucketKey, unused: Option<&mut Granted>) -> NextOrder {
         let (is_wanted, is_granted) = self.with(|bucket, now| {
             let has_less = bucket.plan.as_ref().is_none_or(|plan| {
                 plan.shape() != key.plan.shape() || key.plan.capacity() < plan.capacity()
@@ -181,7 +188,7 @@ impl<S: States> Visit<'_, S> {
         if !is_granted {
             return NextOrder::Deny(key.plan.clone());
         }
-        self.grant(key).await
+        self.grant(key, unused).await
     }
 
     /// Orders to admit the hits of a grant: a denial first, or the bucket would start with the share that is left of the
@@ -228,8 +235,8 @@ impl<S: States> Visit<'_, S> {
         smallvec![QuotaAction::order(self.id.clone(), order, lasts)]
     }
 
-    /// Has the store grant hits. Returns what to order by that.
-    async fn grant(&self, key: &BucketKey) -> NextOrder {
+    /// Grants what the Envoy has not used again, and what more the store grants. Returns what to order by that.
+    async fn grant(&self, key: &BucketKey, unused: Option<&mut Granted>) -> NextOrder {
         let quotas = self.quotas;
         let is_report = matches!(self.event, Event::Report { .. });
         let (window, demand, shrinks, keeps) = self.with(|bucket, now| {
@@ -252,6 +259,12 @@ impl<S: States> Visit<'_, S> {
             Some(left) => left,
             None => self.charge(key, Op::Take(0)).await.map_or(0, |look| look.remaining),
         };
+        let same_window = |unused: &&mut Granted| {
+            window.is_some_and(|window| window.end.get() == unused.window_end)
+        };
+        let unused = unused.filter(same_window);
+        let unused_hits = unused.as_ref().map_or(0, |unused| unused.hits);
+        let left = left.saturating_add(unused_hits.into());
         let is_last_part = window.is_some_and(|window| window.left(now) <= LAST_PART);
         let most = match shrinks {
             true => 1,
@@ -260,37 +273,53 @@ impl<S: States> Visit<'_, S> {
         if is_report && !shrinks && self.with(|bucket, now| bucket.needs_no(most, now)) {
             return NextOrder::Same;
         }
-        let up_to = Op::UpTo(UpTo { least: 0, most, share: NonZeroU32::MIN });
-        let sent = quotas.now();
-        let store = quotas.limiter.store();
-        let granted = self.with_batch(key, up_to, async |batch| store.grant(batch).await).await;
-        let asked = (sent, quotas.now());
-        match granted {
-            Ok(grant) => self.granted(key, grant, asked).await.unwrap_or_else(nothing),
-            Err(error) => {
-                // What the Envoy was granted ends by itself.
-                tracing::debug!(domain = self.domain, %error, "no grant");
-                NextOrder::Same
-            }
+        let (mut granted, window) = match window.filter(|_| most <= unused_hits) {
+            Some(window) => (Granted::none(key.plan.clone(), window.end.get()), window),
+            None => match self.ask_store(key, most - unused_hits, nothing).await {
+                Ok(answer) => answer,
+                Err(next) => return next,
+            },
+        };
+        if let Some(unused) = unused {
+            let again = granted.take(unused, most.saturating_sub(granted.hits));
+            add(&quotas.counts.granted, again.into());
+            self.count_returned(again);
+        }
+        match granted.hits {
+            0 => nothing(),
+            _ => NextOrder::Admit(granted, window),
         }
     }
 
-    /// Keeps what a grant of the store shows. Returns what to order by it; none if nothing was granted.
-    async fn granted(
+    /// Has the store grant hits. Returns them, 0 or more, and their window.
+    ///
+    /// # Errors
+    ///
+    /// The store has granted nothing that can be used. Returns what to order instead.
+    async fn ask_store(
         &self,
         key: &BucketKey,
-        grant: Grant,
-        (sent, answered): (Micros, Micros),
-    ) -> Option<NextOrder> {
+        most: u32,
+        nothing: impl Fn() -> NextOrder,
+    ) -> Result<(Granted, WindowEnd), NextOrder> {
         let quotas = self.quotas;
-        let Grant { decision, undos, now: store_now } = grant;
+        let up_to = Op::UpTo(UpTo { least: 0, most, share: NonZeroU32::MIN });
+        let sent = quotas.now();
+        let store = quotas.limiter.store();
+        let grant = self.with_batch(key, up_to, async |batch| store.grant(batch).await).await;
+        let answered = quotas.now();
+        let Grant { decision, undos, now: store_now } = grant.map_err(|error| {
+            // What the Envoy was granted ends by itself.
+            tracing::debug!(domain = self.domain, %error, "no grant");
+            NextOrder::Same
+        })?;
         let hits = decision.granted;
         let is_by_store = decision.source == Source::Store;
         if !is_by_store {
             match key.on_failure.unwrap_or(quotas.options.on_failure) {
-                OnStoreFailure::Allow => return Some(NextOrder::Plain(Order::Allow)),
+                OnStoreFailure::Allow => return Err(NextOrder::Plain(Order::Allow)),
                 OnStoreFailure::Local => {}
-                OnStoreFailure::Deny | OnStoreFailure::Error => return None,
+                OnStoreFailure::Deny | OnStoreFailure::Error => return Err(nothing()),
             }
         }
         let window = WindowEnd::new(&key.plan, store_now, sent, answered);
@@ -302,12 +331,12 @@ impl<S: States> Visit<'_, S> {
             _ => None,
         };
         add(&quotas.counts.granted, hits.into());
-        let (plan, window_end) = (key.plan.clone(), window.end.get());
         if let (None, Some(undo)) = (window.grant_for(quotas.now()), undo) {
             self.charge(key, Op::Undo(undo)).await;
-            return None;
+            return Err(nothing());
         }
-        (hits > 0).then(|| NextOrder::Admit(Granted { hits, undo, plan, window_end }, window))
+        let (plan, window_end) = (key.plan.clone(), window.end.get());
+        Ok((Granted { hits, undo, plan, window_end }, window))
     }
 
     /// Charges a key, whatever its limits say. Returns the decision of the store; none if it failed.

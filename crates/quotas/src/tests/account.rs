@@ -64,6 +64,8 @@ struct Sent {
 #[derive(Debug, Default)]
 struct Envoy {
     account: Account,
+    /// What was returned last, until it is granted again.
+    unused: Option<Granted>,
     /// All of the stream.
     sent: Vec<Sent>,
     /// What was reported and returned while each window was the newest.
@@ -83,7 +85,16 @@ impl Envoy {
     fn step(&mut self, now: Micros, window: u64, step: Step) {
         match step {
             Step::Grant { hits, way, is_by_store, .. } => {
-                self.account.grant(now, granted(hits, window, is_by_store));
+                let mut grant = granted(hits, window, is_by_store);
+                if let Some(mut unused) = self.unused.take() {
+                    let most =
+                        if is_by_store && unused.window_end == grant.window_end { 10 } else { 0 };
+                    let again = unused.hits.min(most);
+                    assert_eq!(grant.take(&mut unused, 10), again);
+                    assert_eq!(grant.hits, hits + again);
+                }
+                let hits = grant.hits;
+                self.account.grant(now, grant);
                 self.send(now, way, hits.into(), is_by_store.then_some(window));
             }
             Step::Deny { way } => {
@@ -105,7 +116,7 @@ impl Envoy {
             }
             Step::LoseStream => {
                 (self.account, self.sent, self.sums, self.reports) = Default::default();
-                (self.order, self.has_lost) = (None, true);
+                (self.order, self.unused, self.has_lost) = (None, None, true);
                 self.orders.iter_mut().for_each(|order| order.1 = None);
             }
             Step::Restart => *self = Envoy::default(),
@@ -135,7 +146,11 @@ impl Envoy {
     fn settle(&mut self, now: Micros, admitted: u64) {
         let settled = self.account.report(now, admitted);
         assert!(settled.excess == 0 || self.has_lost, "{self:?}");
-        let returns = settled.returns.map(|(_, undo)| (undo.taken, u64::from(undo.hits)));
+        let returns = settled
+            .unused
+            .as_ref()
+            .map(|unused| (unused.undo.expect("hits of the store").taken, u64::from(unused.hits)));
+        self.unused = settled.unused.or(self.unused.take());
         let Some(window) = self.sent.iter().rev().find_map(|sent| sent.window) else {
             return assert_eq!(returns, None);
         };
@@ -199,7 +214,7 @@ fn account(grants: &[(u64, u32, u64, bool)]) -> Account {
 
 /// Reports hits of an account. Returns what it returns.
 fn report(account: &mut Account, now: Micros, admitted: u64) -> u32 {
-    account.report(now, admitted).returns.map_or(0, |(_, undo)| undo.hits)
+    account.report(now, admitted).unused.map_or(0, |unused| unused.hits)
 }
 
 #[test]
@@ -231,8 +246,9 @@ fn each_window_has_its_own_sums() {
     // The unused hits of the first window end with it.
     assert_eq!(report(&mut account, 10 * SECOND, 0), 0);
     account.grant(10 * SECOND, granted(30, 2, true));
-    let (_, undo) = account.report(15 * SECOND, 3).returns.unwrap();
-    assert_eq!(undo, Undo { hits: 17, taken: 2 * MINUTE, limits: 1 });
+    let unused = account.report(15 * SECOND, 3).unused.unwrap();
+    assert_eq!((unused.hits, unused.window_end), (17, 3 * MINUTE));
+    assert_eq!(unused.undo.unwrap().taken, 2 * MINUTE);
 }
 
 #[test]
@@ -252,6 +268,6 @@ fn more_than_was_granted_is_excess() {
         account.grant(now, granted(u32::MAX, 1, true));
         let settled = account.report(now, u64::MAX);
         assert_eq!(settled.excess, u64::MAX - u64::from(u32::MAX));
-        assert!(settled.returns.is_none());
+        assert!(settled.unused.is_none());
     }
 }
