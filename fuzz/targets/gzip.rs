@@ -8,10 +8,9 @@ use bytes::Bytes;
 use flate2::bufread::GzDecoder;
 use libfuzzer_sys::fuzz_target;
 use weir::rls::grpc::Inflater;
+use weir::rls::service::PREFIX_BYTES;
 
 const MAX_MESSAGE: usize = 100_000;
-
-const PREFIX_BYTES: usize = 5;
 
 fuzz_target!(|compressed: &[u8]| {
     let prefix = [&[1], &(compressed.len() as u32).to_be_bytes()[..]].concat();

@@ -16,6 +16,7 @@ pub use health::HealthService;
 pub use permissions::{Permissions, Protocol};
 pub use quota::{MAX_QUOTA_MESSAGE_BYTES, QuotaCall, QuotaService};
 pub use rate_limit::{
-    HoldGuard, RateLimit, ResponseOptions, Rules, caller_deadline_below, parse_timeout, rejection,
+    HoldGuard, RateLimit, ResponseOptions, Rules, caller_deadline_below, parse_grpc_timeout,
+    rejection,
 };
 pub use response::{PREFIX_BYTES, encode_framed, encode_message};

@@ -13,7 +13,7 @@ pub use reload::{Rejected, Reload, Reloaded, Summary};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use parking_lot::Mutex;
 use serde_json::json;
@@ -28,10 +28,11 @@ use metrics::LoadMetrics;
 use overlay::OverlayState;
 use reload::{Changes, Errors, LoadStatus, MAX_WAITING, RejectedSet, announce};
 use weir_common::metrics::{MetricSink, MetricSource};
+use weir_common::threads::free_unused;
 use weir_rules::source::RuleFile;
 use weir_rules::source::settled_files::Unsettled;
 use weir_rules::xds::Resource;
-use weir_rules::{Document, Loaded, Problem, Problems, RuleOptions, RuleSet, Severity, compare};
+use weir_rules::{Document, Loaded, Problem, Problems, RuleOptions, Severity, compare};
 
 #[derive(Debug)]
 pub struct Loader {
@@ -84,21 +85,6 @@ pub struct Rejection {
     /// The listed errors in full, and the number of the others.
     pub problems: String,
     pub errors: usize,
-}
-
-/// Waits until no request uses a set, then frees it. Many rules take milliseconds to free, which would
-/// delay requests on a serving thread.
-fn free_unused(set: Option<Arc<RuleSet>>) {
-    let Some(mut set) = set else { return };
-    // A request takes milliseconds at most. One that takes longer frees the set itself.
-    for _ in 0..100 {
-        match Arc::try_unwrap(set) {
-            Ok(set) => return drop(set),
-            Err(used) => set = used,
-        }
-        #[expect(clippy::disallowed_methods, reason = "the loading thread serves no requests")]
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 impl Loader {
@@ -287,7 +273,8 @@ impl Loader {
         let active = Arc::new(loaded.rules);
         let before = self.rules.set_rules(active.clone());
         // The new rules decide already; many rules take tens of milliseconds to compare.
-        let changes = before.as_ref().map(|before| Changes::from(&compare(before, &active)));
+        let changes =
+            before.as_ref().map(|before| Changes::from(&compare(before.rules(), &active)));
         let mut status = self.status.lock();
         (status.loaded, status.present) = (Some((now, summary)), None);
         status.warnings = warnings.into();
@@ -302,7 +289,13 @@ impl Loader {
         self.log.loaded(source, summary, changes.as_ref());
         self.health.rules_loaded(summary.domains);
         announce(&self.reloads, Reloaded::Rules, Ok((summary, changes)));
-        free_unused(before);
+        if let Some(before) = before {
+            let rules = before.rules().clone();
+            // Snapshots from before the last change of controls may have the same rules.
+            if free_unused(before) {
+                free_unused(rules);
+            }
+        }
         Ok(summary)
     }
 

@@ -8,7 +8,7 @@ use config::Value;
 
 use super::format::{Format, FormatKind, written};
 use super::secret;
-use weir_rules::truncated;
+use weir_common::truncate::truncated;
 
 /// The origin of a value that nothing sets.
 pub const DEFAULT_ORIGIN: &str = "default";

@@ -1,15 +1,12 @@
 //! Encoded `RateLimitConfig` messages that take as much memory and time as possible.
 
+use prost::encoding::{WireType, encode_key, encode_varint};
+
 /// Encodes a length-delimited field.
 pub fn field(number: u32, value: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(value.len() + 8);
-    for mut n in [u64::from(number) << 3 | 2, value.len() as u64] {
-        while n > 0x7f {
-            out.push(n as u8 | 0x80);
-            n >>= 7;
-        }
-        out.push(n as u8);
-    }
+    encode_key(number, WireType::LengthDelimited, &mut out);
+    encode_varint(value.len() as u64, &mut out);
     out.extend(value);
     out
 }

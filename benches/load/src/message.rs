@@ -2,6 +2,7 @@
 //! of a response.
 
 use anyhow::{Context, Result, bail};
+use prost::encoding::encode_varint;
 
 /// The placeholder for the key number in a descriptor's value.
 const HOLE: &str = "{N}";
@@ -58,17 +59,17 @@ impl Template {
     }
 
     fn tag(&mut self, field: u64, wire_type: u64) {
-        varint(&mut self.bytes, (field << 3) | wire_type);
+        encode_varint((field << 3) | wire_type, &mut self.bytes);
     }
 
     fn varint_field(&mut self, field: u64, value: u64) {
         self.tag(field, 0);
-        varint(&mut self.bytes, value);
+        encode_varint(value, &mut self.bytes);
     }
 
     fn bytes_field(&mut self, field: u64, value: &[u8]) {
         self.tag(field, 2);
-        varint(&mut self.bytes, value.len() as u64);
+        encode_varint(value.len() as u64, &mut self.bytes);
         self.bytes.extend_from_slice(value);
     }
 
@@ -88,7 +89,7 @@ impl Template {
 
     fn message_field(&mut self, field: u64, inner: Self) {
         self.tag(field, 2);
-        varint(&mut self.bytes, inner.bytes.len() as u64);
+        encode_varint(inner.bytes.len() as u64, &mut self.bytes);
         let base = self.bytes.len();
         self.holes.extend(inner.holes.iter().map(|hole| base + hole));
         self.bytes.extend_from_slice(&inner.bytes);
@@ -117,14 +118,6 @@ pub fn fill(hole: &mut [u8], mut number: u64) {
         *digit = b'0' + (number % 10) as u8;
         number /= 10;
     }
-}
-
-fn varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
 }
 
 fn read_varint(bytes: &mut &[u8]) -> Option<u64> {

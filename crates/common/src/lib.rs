@@ -26,4 +26,5 @@ pub mod spans;
 pub mod suggest;
 pub mod threads;
 pub mod throttle;
+pub mod truncate;
 pub mod value;

@@ -15,7 +15,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 
 pub use self::blocking::{
-    check_room, repeat_blocking, run_blocking, run_blocking_or_here, run_for_client,
+    check_room, free_unused, repeat_blocking, run_blocking, run_blocking_or_here, run_for_client,
 };
 pub use self::failures::Failures;
 

@@ -58,7 +58,7 @@ pub fn content(text: &str) -> &str {
 }
 
 /// Returns what replaces the rest of a text that is cut.
-pub fn ellipsis(text: &str) -> &'static str {
+pub(crate) fn ellipsis(text: &str) -> &'static str {
     if is_encoded(text) { "…\u{10ff7f}" } else { "…" }
 }
 

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::{ArcSwapOption, Guard};
 use parking_lot::{Mutex, MutexGuard};
+use tokio::runtime::Handle;
 
 use super::compiled::CompiledControls;
 use super::control::{Action, Control};
@@ -15,6 +15,7 @@ use super::limits::LimitControls;
 use super::plans::{ChangedPlans, RulesByKey};
 use super::time::ControlClock;
 use weir_common::metrics::{MetricSink, MetricSource};
+use weir_common::threads::{free_unused, run_blocking};
 use weir_rules::RuleSet;
 
 /// The most changes after which a snapshot is freed by the thread that uses it last.
@@ -26,6 +27,13 @@ pub struct Snapshot {
     rules: Arc<RuleSet>,
     /// The controls; none if there are none, so that a decision pays one branch.
     controls: Option<CompiledControls>,
+}
+
+impl Snapshot {
+    /// Returns the rules, which other snapshots may share.
+    pub fn rules(&self) -> &Arc<RuleSet> {
+        &self.rules
+    }
 }
 
 /// What a decision reads of a snapshot.
@@ -131,19 +139,15 @@ impl ActiveRules {
         self.snapshot.load().as_ref().map(|snapshot| snapshot.rules.clone())
     }
 
-    /// Activates rules, with the controls compiled for them. Returns the previous rules.
-    pub fn set_rules(&self, rules: Arc<RuleSet>) -> Option<Arc<RuleSet>> {
+    /// Activates rules, with the controls compiled for them. Returns the previous snapshot.
+    pub fn set_rules(&self, rules: Arc<RuleSet>) -> Option<Arc<Snapshot>> {
         let mut next = self.controls.lock();
         next.rules = None;
         if !next.limits.by_id.is_empty() {
             let by_key = next.rules_by_key(rules.clone(), self.max_log_bytes);
             log_unchanged(next.limits.compile(&by_key));
         }
-        let previous = self.activate(rules, &next);
-        drop(next);
-        let rules = previous.as_ref().map(|previous| previous.rules.clone());
-        free_later(previous);
-        rules
+        self.activate(rules, &next)
     }
 
     /// Replaces all controls.
@@ -176,9 +180,11 @@ impl ActiveRules {
         let Some(rules) = rules else { return };
         let previous = self.activate(rules, &next);
         drop(next);
-        // The other one shares nearly all of it.
-        if !is_small {
-            free_later(previous);
+        // After a small change, the next snapshot shares nearly all of it.
+        if let Some(previous) = previous.filter(|_| !is_small)
+            && let Ok(runtime) = Handle::try_current()
+        {
+            runtime.spawn(run_blocking(move || free_unused(previous)));
         }
     }
 
@@ -236,22 +242,4 @@ fn log_unchanged(error: Option<PlanError>) {
     if let Some(error) = error {
         tracing::warn!(%error, "a control leaves the limits of a rule as they are");
     }
-}
-
-/// Frees a snapshot when no request uses it, on a thread that serves none: many controls take milliseconds to free.
-fn free_later(snapshot: Option<Arc<Snapshot>>) {
-    let Some(mut snapshot) = snapshot.filter(|snapshot| snapshot.controls.is_some()) else {
-        return;
-    };
-    let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-    runtime.spawn(async move {
-        // A request takes milliseconds at most. One that takes longer frees the snapshot itself.
-        for _ in 0..100 {
-            match Arc::try_unwrap(snapshot) {
-                Ok(snapshot) => return drop(snapshot),
-                Err(used) => snapshot = used,
-            }
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    });
 }

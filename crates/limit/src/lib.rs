@@ -41,4 +41,5 @@ pub use plan::op::{Op, Otherwise, ReservationOp, Reserve, Undo, UpTo};
 pub use plan::reservation::Reservation;
 pub use plan::{Plan, State, smallest_capacity};
 pub use saved::log_copy::{LogCopy, NextPart};
+pub use saved::put_varint;
 pub use time::{MAX_PERIOD_SECONDS, MAX_WAIT, MAX_WAIT_YEARS, Micros, SECOND, Unit};

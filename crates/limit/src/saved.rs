@@ -1,20 +1,28 @@
 //! The states of keys as bytes, as the disk store saves and loads them.
 //!
-//! A state is a sequence of numbers, each in seven bits a byte, lowest first, the eighth set on all but the last byte:
-//! the number of limits; for each its [tag](crate::algorithm::LimitAlgorithm::TAG) and the numbers that its algorithm
-//! writes; then the length of the log of hits and its stamps (times), each as the difference to the one before. What is
-//! written stays readable by later versions: an algorithm whose numbers change takes a new tag.
+//! A state is a sequence of [varints](put_varint): the number of limits; for each its
+//! [tag](crate::algorithm::LimitAlgorithm::TAG) and the numbers that its algorithm writes; then the length of the log
+//! of hits and its stamps (times), each as the difference to the one before. What is written stays readable by later
+//! versions: an algorithm whose numbers change takes a new tag.
 
 pub(crate) mod log_copy;
 
 use crate::time::Micros;
 
-pub(super) fn put(out: &mut Vec<u8>, mut number: u64) {
+/// Writes a number as a varint, as Protobuf does: seven bits a byte, lowest first, the eighth set on all but the last.
+/// `push` appends a byte to a buffer of any type.
+// Inlined everywhere, as each decision writes some into its key and its response.
+#[inline(always)]
+pub fn put_varint(mut number: u64, mut push: impl FnMut(u8)) {
     while number >= 0x80 {
-        out.push(number as u8 | 0x80);
+        push(number as u8 | 0x80);
         number >>= 7;
     }
-    out.push(number as u8);
+    push(number as u8);
+}
+
+pub(super) fn put(out: &mut Vec<u8>, number: u64) {
+    put_varint(number, |byte| out.push(byte));
 }
 
 /// Appends the length of a log and its stamps, the oldest first.

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use crate::decision::{Answered, Decided, RequestError, Status};
 use crate::lookup::Matched;
+use weir_common::truncate::truncated_chars;
 use weir_common::value;
 use weir_controls::Effect;
 use weir_limit::{Limit, Op, ReservationOp, Source};
@@ -155,12 +156,9 @@ fn controlled(effect: &Effect<'_>) -> String {
     }
 }
 
-/// Returns a text with an ellipsis in place of what is beyond [`MAX_NAME_CHARS`].
+/// Returns a text of up to [`MAX_NAME_CHARS`]; a longer one ends in an ellipsis.
 pub(super) fn shortened(text: &str) -> String {
-    match text.char_indices().nth(MAX_NAME_CHARS) {
-        Some((end, _)) => format!("{}{}", &text[..end], value::ellipsis(text)),
-        None => text.to_owned(),
-    }
+    truncated_chars(text, MAX_NAME_CHARS)
 }
 
 /// `key=value,key=value`.
@@ -255,7 +253,7 @@ mod tests {
     #[test]
     fn what_clients_send_is_shortened() {
         let long = "ä".repeat(1_000);
-        let wanted = format!("{}…", "ä".repeat(MAX_NAME_CHARS));
+        let wanted = format!("{}…", "ä".repeat(MAX_NAME_CHARS - 1));
         assert_eq!(shortened(&long), wanted);
         let entries = vec![("k", long.as_str()); 100];
         let text = descriptor(&entries);
@@ -264,7 +262,7 @@ mod tests {
         assert_eq!(descriptor(&[("user", "ann"), ("path", "/a,b=c")]), "user=ann,path=/a,b=c");
         assert_eq!(descriptor(&[("user", &*value::encode(b"a\xff"))]), r"user=a\xff");
         let cut = shortened(&value::encode(&[0xff; 1_000]));
-        assert_eq!(value::shown(&cut), format!("{}…", r"\xff".repeat(MAX_NAME_CHARS)));
+        assert_eq!(value::shown(&cut), format!("{}…", r"\xff".repeat(MAX_NAME_CHARS - 1)));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use weir_common::random::random_bytes;
+use weir_common::truncate::truncated;
 use weir_store::id_text;
 
 /// Returns the key of the holds of a key: its hits in flight by the id of their request.
@@ -22,7 +23,7 @@ pub(super) fn reset_key(key: &[u8]) -> Vec<u8> {
 
 /// The most bytes of a key in a log line: enough for every key but those with a long prefix, and long ones of domains
 /// with `charge: together`.
-const MAX_LOGGED: usize = 256;
+const MAX_LOGGED_BYTES: usize = 256;
 
 /// Bytes for a log line: truncated, and escaped so that they cannot end the line or move the cursor.
 #[derive(Debug)]
@@ -30,9 +31,7 @@ pub(super) struct EscapedKey<'k>(pub &'k [u8]);
 
 impl fmt::Display for EscapedKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let start = &self.0[..self.0.len().min(MAX_LOGGED)];
-        let more = if start.len() < self.0.len() { "…" } else { "" };
-        write!(f, "{:?}{more}", String::from_utf8_lossy(start))
+        write!(f, "{:?}", truncated(String::from_utf8_lossy(self.0), MAX_LOGGED_BYTES))
     }
 }
 
@@ -74,7 +73,7 @@ mod tests {
         let logged = |key: &[u8]| EscapedKey(key).to_string();
         assert_eq!(logged("weir:{a|b=é}f60".as_bytes()), "\"weir:{a|b=é}f60\"");
         assert_eq!(logged(b"a\n\x1b[2J\"\xff"), "\"a\\n\\u{1b}[2J\\\"\u{fffd}\"");
-        assert_eq!(logged(&[b'x'; 300]), format!("\"{}\"…", "x".repeat(256)));
+        assert_eq!(logged(&[b'x'; 300]), format!("\"{}…\"", "x".repeat(253)));
     }
 
     #[test]

@@ -6,8 +6,8 @@
 
 pub(super) mod released;
 
+use weir_common::truncate::truncated;
 use weir_limit::Micros;
-use weir_rules::truncated;
 
 /// Rows that wait, at most. With more, the older ones are released before their time.
 const MAX_ROWS: usize = 1 << 20;

@@ -15,8 +15,9 @@ use super::tally::{KeyMemory, Series, Tally, Timeline};
 use weir_common::clock::ManualClock;
 use weir_common::descriptor::write_descriptor;
 use weir_common::entry::Entry;
+use weir_common::truncate::truncated;
 use weir_limiter::{Descriptor, Holds, Limiter, Request};
-use weir_rules::{Rule, RuleSet, truncated};
+use weir_rules::{Rule, RuleSet};
 use weir_store::recording::RecordingStore;
 
 /// The most bytes for the names of denied keys, of one set of rules.

@@ -53,5 +53,5 @@ pub use source::manifest::SourceFile;
 pub use source::{YAML_HEADER, xds};
 pub use syntax::document::Document;
 pub use syntax::position::{Origin, Position};
-pub use syntax::problem::{DEFAULT_MAX_PROBLEMS, Omitted, Problem, Problems, Severity, truncated};
+pub use syntax::problem::{DEFAULT_MAX_PROBLEMS, Omitted, Problem, Problems, Severity};
 pub use syntax::{tree, values, yaml};

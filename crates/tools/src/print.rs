@@ -10,6 +10,7 @@ use serde_json::Value;
 use weir_common::descriptor::descriptor_text;
 use weir_common::entry::OwnedEntry;
 use weir_common::escape::escape;
+use weir_common::truncate::truncated_chars;
 
 /// The exit code of invalid arguments, which is clap's.
 pub const USAGE: u8 = 2;
@@ -76,7 +77,7 @@ pub fn table(
         .iter()
         .map(|row| {
             let max = |i| if i == last { MAX_LAST_WIDTH } else { MAX_COLUMN_WIDTH };
-            row.iter().enumerate().map(|(i, text)| cut(&escape(text), max(i))).collect()
+            row.iter().enumerate().map(|(i, text)| truncated_chars(&escape(text), max(i))).collect()
         })
         .collect();
     let cell = |row: &[String], i: usize| row.get(i).cloned().unwrap_or_default();
@@ -101,14 +102,6 @@ pub fn table(
         writeln!(out, "{}", text.trim_end())?;
     }
     Ok(())
-}
-
-/// Returns up to `max` characters of a text, the last of which marks the cut.
-fn cut(text: &str, max: usize) -> String {
-    match text.chars().count() > max {
-        true => text.chars().take(max.saturating_sub(1)).chain(['…']).collect(),
-        false => text.to_owned(),
-    }
 }
 
 /// How to print an answer.

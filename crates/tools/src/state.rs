@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use clap::Args;
 use jiff::Timestamp;
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::api_client::{ApiClient, ClientError, ServerArgs};
@@ -20,7 +19,9 @@ use weir_common::duration::{read_duration, rounded};
 use weir_common::entry::OwnedEntry;
 use weir_controls::Action;
 use weir_limit::{Micros, SECOND};
-use weir_limiter::{CountResult, CountedSpan, DescriptorState, InspectedBan, InspectedLimit};
+use weir_limiter::{
+    CountResult, CountedSpan, DescriptorState, InspectedBan, InspectedLimit, ReadState,
+};
 use weir_rules::RuleDescription;
 
 const STATE_EXAMPLES: &str = "\
@@ -62,14 +63,6 @@ pub struct StateArgs {
     last: Vec<String>,
 }
 
-#[derive(Debug, Deserialize)]
-struct Shown {
-    #[serde(flatten)]
-    state: DescriptorState,
-    #[serde(default)]
-    counts: Vec<CountedSpan>,
-}
-
 #[derive(Debug, Args)]
 #[command(after_help = RESET_EXAMPLES)]
 pub struct ResetArgs {
@@ -81,9 +74,9 @@ pub struct ResetArgs {
 
 /// Prints every limit of a key: what is used, what is left, when it resets.
 pub fn show(args: &StateArgs) -> ExitCode {
-    args.key.output.show(read_state(args), |shown: &Shown, out| {
-        print_state(&shown.state, WallClock.now(), out)?;
-        print_counts(&shown.counts, out)
+    args.key.output.show(read_state(args), |ReadState { state, counts, .. }: &ReadState, out| {
+        print_state(state, WallClock.now(), out)?;
+        print_counts(counts.as_deref().unwrap_or_default(), out)
     })
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use weir_common::entry::Entry;
-use weir_common::value;
+use weir_common::truncate;
 
 /// Bytes of a key that a row keeps; a longer one is cut.
 const MAX_KEY_BYTES: usize = 512;
@@ -144,12 +144,7 @@ impl Bytes {
 
 /// Returns a text as a row has it: the beginning, and an ellipsis if that is not all of it.
 pub(super) fn cut(text: &str) -> (&str, &'static str) {
-    if text.len() <= MAX_TEXT_BYTES {
-        return (text, "");
-    }
-    let ellipsis = value::ellipsis(text);
-    let end = text.floor_char_boundary(MAX_TEXT_BYTES - ellipsis.len());
-    (text.get(..end).unwrap_or_default(), ellipsis)
+    truncate::parts(text, MAX_TEXT_BYTES)
 }
 
 /// Takes the next text; empty at the end.

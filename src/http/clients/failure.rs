@@ -7,8 +7,8 @@ use serde_json::json;
 
 use weir_common::escape::escape;
 use weir_common::named_enum;
+use weir_common::truncate::truncated;
 use weir_limiter::RequestError;
-use weir_rules::truncated;
 
 /// The longest message: it may quote the request.
 const MAX_MESSAGE_BYTES: usize = 500;

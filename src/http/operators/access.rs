@@ -31,7 +31,7 @@ use weir_api::messages::AdviceKind;
 use weir_common::error::SetupError;
 use weir_common::threads::repeat_blocking;
 use weir_common::throttle::Throttle;
-use weir_rules::truncated;
+use weir_common::truncate::truncated;
 
 /// How often the token files are read. Polling finds every change, also of links (Kubernetes replaces `..data`).
 const POLL_INTERVAL: Duration = Duration::from_secs(2);

@@ -7,7 +7,7 @@ use percent_encoding::percent_decode_str;
 
 use super::error::ApiError;
 use weir_common::suggest::nearest;
-use weir_rules::truncated;
+use weir_common::truncate::truncated;
 
 /// The longest text of a client that an error quotes, in bytes.
 pub(super) const MAX_SHOWN_BYTES: usize = 100;

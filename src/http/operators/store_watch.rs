@@ -39,10 +39,7 @@ pub(super) enum Severity {
 
 impl fmt::Display for Severity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Severity::Warning => "warning",
-            Severity::Critical => "critical",
-        })
+        self.serialize(f)
     }
 }
 

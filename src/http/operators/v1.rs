@@ -33,7 +33,8 @@ use super::history::History;
 use super::query::Query;
 use super::sources::Sources;
 use crate::http::buffer_memory::BufferMemory;
-use weir_rules::{YAML_HEADER, truncated};
+use weir_common::truncate::truncated;
+use weir_rules::YAML_HEADER;
 use weir_store::{Operations, States};
 
 const OPENAPI: &str = include_str!("../../../docs/reference/openapi.json");

@@ -28,7 +28,7 @@ use super::server::{Grpc, Limits};
 use super::stats::GrpcStats;
 use crate::net::{ConnectionMemory, HeldMemory};
 use crate::rls::service::{
-    Descriptors, HoldGuard, PREFIX_BYTES, RequestView, encode_framed, parse_timeout, rejection,
+    Descriptors, HoldGuard, PREFIX_BYTES, RequestView, encode_framed, parse_grpc_timeout, rejection,
 };
 use crate::trace::{Ends, RequestTrace, SHOULD_RATE_LIMIT};
 use weir_common::spans::TraceIds;
@@ -154,7 +154,8 @@ pub(super) fn start<S>(
     respond: SendResponse<Bytes>,
 ) -> CallState {
     let (head, mut body) = request.into_parts();
-    let timeout = head.headers.get(&GRPC_TIMEOUT).and_then(|text| parse_timeout(text.as_bytes()));
+    let timeout =
+        head.headers.get(&GRPC_TIMEOUT).and_then(|text| parse_grpc_timeout(text.as_bytes()));
     let trace = shared.grpc.sampler.start_call(SHOULD_RATE_LIMIT, &head.headers, &shared.ends);
     let context = &mut Context::from_waker(Waker::noop());
     // The waker is not needed: a call that waits for the rest of the body polls again.

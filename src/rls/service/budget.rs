@@ -16,7 +16,7 @@ use tonic::{Code, Response, Status};
 use tracing::Span;
 
 use self::messages::{BudgetRequest, BudgetResponse};
-use super::rate_limit::{HoldGuard, RateLimit, parse_timeout, store_timeout};
+use super::rate_limit::{HoldGuard, RateLimit, parse_grpc_timeout, store_timeout};
 use crate::proto::weir::budget::v1 as pb;
 use pb::budget_service_server;
 use weir_common::random::random_bytes;
@@ -111,7 +111,7 @@ impl<S: Store> BudgetService<S> {
         request: tonic::Request<R>,
     ) -> Result<Response<R::Response>, Status> {
         let timeout = request.metadata().get("grpc-timeout");
-        let timeout = timeout.and_then(|text| parse_timeout(text.as_encoded_bytes()));
+        let timeout = timeout.and_then(|text| parse_grpc_timeout(text.as_encoded_bytes()));
         let span = request.extensions().get::<Span>().cloned();
         let (rate_limit, request) = (self.0.clone(), request.into_inner());
         // To its end, also if the client goes away: only then is it known what to return.

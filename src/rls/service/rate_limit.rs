@@ -300,7 +300,7 @@ impl fmt::Debug for HoldGuard {
 }
 
 /// Parses a `grpc-timeout` header: at most eight digits and a unit. None if it is invalid.
-pub fn parse_timeout(text: &[u8]) -> Option<Duration> {
+pub fn parse_grpc_timeout(text: &[u8]) -> Option<Duration> {
     let (unit, digits) = text.split_last()?;
     if digits.is_empty() || digits.len() > 8 {
         return None;

@@ -7,7 +7,7 @@ use super::rate_limit::ResponseOptions;
 use crate::proto::envoy::service::ratelimit::v3 as pb;
 use pb::rate_limit_response::{Code, DescriptorStatus, RateLimit, rate_limit};
 use weir_api::headers::headers;
-use weir_limit::Unit;
+use weir_limit::{Unit, put_varint};
 use weir_limiter::{Request, RequestDecision, ShownLimit, Status};
 
 /// Bytes before each message of a gRPC stream: whether it is compressed, and its length.
@@ -171,21 +171,13 @@ fn field_len(length: usize) -> usize {
 fn put_varint_field(field: u8, value: u64, out: &mut Vec<u8>) {
     if value != 0 {
         out.push(field << 3);
-        put_varint(value, out);
+        put_varint(value, |byte| out.push(byte));
     }
 }
 
 fn put_length(field: u8, length: usize, out: &mut Vec<u8>) {
     out.push(field << 3 | 2);
-    put_varint(length as u64, out);
-}
-
-fn put_varint(mut value: u64, out: &mut Vec<u8>) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
+    put_varint(length as u64, |byte| out.push(byte));
 }
 
 #[cfg(test)]

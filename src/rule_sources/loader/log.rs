@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 
 use super::reload::{Changes, Summary};
 use weir_common::throttle::Throttle;
-use weir_rules::{Document, Loaded, Problem, Severity, truncated};
+use weir_common::truncate::truncated;
+use weir_rules::{Document, Loaded, Problem, Severity};
 
 /// The bytes of errors that are logged of a rejection whose whole text is throttled.
 const MAX_REPEATED_BYTES: usize = 300;

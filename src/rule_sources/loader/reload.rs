@@ -7,7 +7,8 @@ use std::time::SystemTime;
 use serde::Serialize;
 use tokio::sync::broadcast;
 
-use weir_rules::{Difference, Position, Problem, truncated};
+use weir_common::truncate::truncated;
+use weir_rules::{Difference, Position, Problem};
 
 /// Reloads that wait for a subscriber; older ones are dropped.
 pub(super) const MAX_WAITING: usize = 16;

@@ -7,8 +7,9 @@ use crate::proto::google;
 use crate::rule_sources::loader::{Loader, Rejection};
 use crate::rule_sources::watch::fingerprint;
 use crate::rule_sources::xds::resources::{self, TYPE_URL};
+use weir_common::truncate::truncated;
+use weir_rules::Problems;
 use weir_rules::xds::Resource;
-use weir_rules::{Problems, truncated};
 
 /// The state that outlives a stream.
 #[derive(Debug)]

@@ -4,8 +4,8 @@ use prost::Message;
 use prost_types::Any;
 
 use crate::proto::envoy::service::discovery::v3::Resource;
-use weir_rules::xds;
-use weir_rules::{Problem, truncated};
+use weir_common::truncate::truncated;
+use weir_rules::{Problem, xds};
 
 pub const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
 /// The message that may wrap a resource, to give it a version.

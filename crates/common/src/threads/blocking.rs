@@ -88,6 +88,24 @@ async fn run_kept<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
     }
 }
 
+/// Waits until no request uses a value, then frees it. Many rules or controls take milliseconds to free, which would
+/// delay requests on a serving thread: call it on another thread, one that may block. Returns whether it is freed.
+pub fn free_unused<T>(mut value: Arc<T>) -> bool {
+    // A request takes milliseconds at most. One that takes longer frees the value itself.
+    for _ in 0..100 {
+        match Arc::try_unwrap(value) {
+            Ok(unused) => {
+                drop(unused);
+                return true;
+            }
+            Err(used) => value = used,
+        }
+        #[expect(clippy::disallowed_methods, reason = "the thread serves no requests")]
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    false
+}
+
 /// Checks that the system has room for a thread, for libraries that do not.
 pub fn check_room() -> io::Result<()> {
     let thread = Builder::new().name("weir-check".to_owned()).spawn(|| ())?;
@@ -110,6 +128,14 @@ mod tests {
     fn start(work: &mut (impl Future + Unpin)) {
         let polled = pin!(work).poll(&mut Context::from_waker(Waker::noop()));
         assert!(polled.is_pending());
+    }
+
+    #[test]
+    fn a_value_is_freed_unless_it_is_used_for_long() {
+        let value = Arc::new(());
+        let used = value.clone();
+        assert!(!free_unused(value));
+        assert!(free_unused(used));
     }
 
     #[test]

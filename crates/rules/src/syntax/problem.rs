@@ -10,6 +10,7 @@ use std::fmt::{self, Write};
 use super::position::{Origin, Position};
 use weir_common::escape::escape;
 use weir_common::named_enum;
+use weir_common::truncate::truncated;
 
 named_enum! {
     /// How bad a problem is.
@@ -134,17 +135,6 @@ impl Problem {
         let _ = write!(out, "\n  help: {}", escape(&self.help));
         out
     }
-}
-
-/// Returns at most `max` bytes of a text, and marks the cut with an ellipsis.
-pub fn truncated(text: impl Into<String>, max: usize) -> String {
-    let mut text = text.into();
-    if text.len() > max {
-        text.truncate(text.floor_char_boundary(max));
-        text.push('…');
-        text.shrink_to_fit();
-    }
-    text
 }
 
 /// `file:line:column: error: message`, in one line.

@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 
 use crate::charge::Charge;
 use weir_common::random::random_bytes;
+use weir_limit::put_varint;
 
 /// The part of a key's hash that its slot keeps. The first eight bytes place it in its table.
 pub(crate) type Print = [u8; 11];
@@ -153,14 +154,9 @@ fn put(part: &str, bytes: &mut KeyBytes) {
     bytes.extend_from_slice(part.as_bytes());
 }
 
-/// Seven bits a byte, lowest first, the eighth set on all but the last byte.
 #[inline]
-fn put_length(mut length: usize, bytes: &mut KeyBytes) {
-    while length >= 0x80 {
-        bytes.push(length as u8 | 0x80);
-        length >>= 7;
-    }
-    bytes.push(length as u8);
+fn put_length(length: usize, bytes: &mut KeyBytes) {
+    put_varint(length as u64, |byte| bytes.push(byte));
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use weir_common::truncate::truncated;
 use weir_limit::SECOND;
-use weir_rules::truncated;
 
 const MAX_CHANGE_BYTES: usize = 2 << 10;
 

@@ -21,8 +21,8 @@ use crate::net::ConnectionHandle;
 use weir_api::messages::{
     AdviceKind, AuditList, ChangedControl, ControlList, OneControl, ShownControl, WrittenControl,
 };
+use weir_common::truncate::truncated;
 use weir_controls::{Control, ControlError, Controls, Draft, ErrorKind, PutOptions, Written};
-use weir_rules::truncated;
 use weir_store::{Operations, Store};
 
 const MAX_BODY_BYTES: usize = 128 << 10;

@@ -14,7 +14,8 @@ use crate::rls::service::Rules;
 use weir_api::messages::AdviceKind;
 use weir_common::suggest::Suggester;
 use weir_common::threads::run_for_client;
-use weir_rules::{Rule, RuleSet, truncated};
+use weir_common::truncate::truncated;
+use weir_rules::{Rule, RuleSet};
 use weir_top::Redaction;
 
 /// Returns the page of the active rules as JSON. A rule with hidden values (`top.redact`) also has the path that the

@@ -15,12 +15,13 @@ use weir_api::messages::{AdviceKind, Counts, Reset};
 use weir_common::descriptor::{DescriptorArg, descriptor_text};
 use weir_common::duration::read_duration;
 use weir_common::entry::{Entry, OwnedEntry};
+use weir_common::truncate::truncated;
 use weir_common::value;
 use weir_controls::Snapshot;
 use weir_limit::Micros;
 use weir_limiter::{Descriptor, DescriptorState, Inspection, ReadState, ResetError};
 use weir_quotas::BucketId;
-use weir_rules::{Rule, truncated};
+use weir_rules::Rule;
 use weir_store::{States, StoreError};
 
 /// The timeout of the store.

@@ -7,12 +7,12 @@ use weir_store::memory::MemoryStore;
 
 #[test]
 fn grpc_timeouts_are_parsed() {
-    assert_eq!(parse_timeout(b"20m"), Some(Duration::from_millis(20)));
-    assert_eq!(parse_timeout(b"99999999H"), Some(Duration::from_secs(99_999_999 * 3_600)));
-    assert_eq!(parse_timeout(b"1S"), Some(Duration::from_secs(1)));
-    assert_eq!(parse_timeout(b"250u"), Some(Duration::from_micros(250)));
+    assert_eq!(parse_grpc_timeout(b"20m"), Some(Duration::from_millis(20)));
+    assert_eq!(parse_grpc_timeout(b"99999999H"), Some(Duration::from_secs(99_999_999 * 3_600)));
+    assert_eq!(parse_grpc_timeout(b"1S"), Some(Duration::from_secs(1)));
+    assert_eq!(parse_grpc_timeout(b"250u"), Some(Duration::from_micros(250)));
     for bad in ["", "m", "20", "20x", "999999999m", "-1m", " 1m"] {
-        assert_eq!(parse_timeout(bad.as_bytes()), None, "{bad}");
+        assert_eq!(parse_grpc_timeout(bad.as_bytes()), None, "{bad}");
     }
 }
 

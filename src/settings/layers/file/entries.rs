@@ -6,7 +6,7 @@ use config::{Value, ValueKind};
 
 use crate::settings::setting::SettingError;
 use crate::settings::table;
-use weir_rules::truncated;
+use weir_common::truncate::truncated;
 
 const MAX_LISTED_ERRORS: usize = 100;
 const MAX_NAME_BYTES: usize = 100;

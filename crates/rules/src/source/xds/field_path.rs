@@ -5,8 +5,9 @@ use std::fmt::Write;
 
 use crate::syntax::document::Document;
 use crate::syntax::position::Position;
-use crate::syntax::problem::{Problem, truncated};
+use crate::syntax::problem::Problem;
 use crate::syntax::tree::{Content, Node};
+use weir_common::truncate::truncated;
 
 /// The maximum length of a descriptor's key and value in a path.
 const MAX_NAME_BYTES: usize = 100;
