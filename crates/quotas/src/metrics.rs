@@ -10,7 +10,7 @@ metric_families! {
     BUCKETS: gauge("rlqs_buckets", &[]) = "Buckets of these streams";
     GRANTED: counter("rlqs_granted_hits", &[]) = "Hits granted to Envoys ahead of time";
     REPORTED: counter("rlqs_reported_hits", &["result"]) = "Requests that Envoys have reported, by result";
-    RETURNED: counter("rlqs_returned_hits", &[]) = "Granted hits that Envoys will not use, returned to the store";
+    RETURNED: counter("rlqs_returned_hits", &[]) = "Granted hits that Envoys did not use: returned, or granted again";
     EXCESS: counter("rlqs_excess_hits", &[]) = "Hits that Envoys have admitted beyond what they were granted";
     UNSUPPORTED: counter("rlqs_unsupported_reports", &[])
         = "Reports of buckets whose rules cannot be divided among Envoys";

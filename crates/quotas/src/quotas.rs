@@ -72,7 +72,7 @@ pub struct ListedBucket {
     pub granted: u64,
     /// All requests that the Envoy has reported as admitted.
     pub admitted: u64,
-    /// All granted hits that were returned to the store.
+    /// All granted hits that were not used: returned to the store, or granted again.
     pub returned: u64,
 }
 

@@ -3,7 +3,7 @@
 //!
 //! | what happens | what follows for a bucket |
 //! | --- | --- |
-//! | a report with requests | unused hits of earlier grants are returned, the next grant is made |
+//! | a report with requests | the next grant is made; unused hits of earlier ones are a part of it, or returned |
 //! | reports without requests | after the third a grant of one hit, after the fourth it is abandoned |
 //! | its order is about to end | the next grant if it had requests lately, else a denial |
 //! | its window has ended | the same |
