@@ -149,6 +149,13 @@ impl Account {
         Settled { excess, unused }
     }
 
+    /// Keeps unused hits of the last report for a later grant.
+    pub fn keep(&mut self, unused: &mut Granted) {
+        if let Some(window) = self.window.as_deref_mut() {
+            window.returned -= u64::from(std::mem::take(&mut unused.hits));
+        }
+    }
+
     /// The most hits that the client may use or has used without a report of it.
     pub fn unreported(&self) -> u64 {
         self.unreported

@@ -9,6 +9,7 @@ use weir_store::Entry;
 
 use crate::account::{Account, REPORT_DELAY};
 use crate::options::Fallback;
+use crate::size::Demand;
 use crate::window::WindowEnd;
 
 /// The most entries of an id.
@@ -179,12 +180,21 @@ impl Bucket {
         matches!(self.order, Some(Order::Admit(_))) && now < self.due
     }
 
-    /// Returns whether a grant of `hits` would bring no more than what the client has for the time until its next report.
-    pub fn needs_no(&self, hits: u32, now: Micros) -> bool {
-        let has = self.account.unreported();
-        let wanted = u64::from(self.demand.unwrap_or(0)) * 2 + 10;
+    /// Returns whether the client has enough until its next report, so that a grant of `hits` would bring nothing: as many,
+    /// or what it needs where there is plenty; and it has not so much more that others should get that.
+    pub fn has_enough(&self, hits: u32, now: Micros) -> bool {
+        let (has, hits, needed) = (self.account.unreported(), u64::from(hits), self.needed());
         let lasts = self.due > now.saturating_add(REPORT_INTERVAL);
-        self.has_grant(now) && lasts && (u64::from(hits)..=wanted).contains(&has)
+        self.has_grant(now) && lasts && (needed.min(hits)..=needed.max(hits)).contains(&has)
+    }
+
+    /// Returns whether there is so much of the key that a grant has more hits than the client needs.
+    pub fn is_plenty(&self, hits: u32) -> bool {
+        u64::from(hits) > self.needed()
+    }
+
+    fn needed(&self) -> u64 {
+        Demand::needed(self.demand.unwrap_or(0).into())
     }
 
     /// Sets what the client is ordered to do from now on.

@@ -262,7 +262,7 @@ impl<S: States> Visit<'_, S> {
         let same_window = |unused: &&mut Granted| {
             window.is_some_and(|window| window.end.get() == unused.window_end)
         };
-        let unused = unused.filter(same_window);
+        let mut unused = unused.filter(same_window);
         let unused_hits = unused.as_ref().map_or(0, |unused| unused.hits);
         let left = left.saturating_add(unused_hits.into());
         let is_last_part = window.is_some_and(|window| window.left(now) <= LAST_PART);
@@ -270,7 +270,18 @@ impl<S: States> Visit<'_, S> {
             true => 1,
             false => size::size(left, demand, quotas.options.replicas.into(), is_last_part),
         };
-        if is_report && !shrinks && self.with(|bucket, now| bucket.needs_no(most, now)) {
+        let has_enough = |bucket: &mut Bucket, now: Micros| {
+            let has_enough = bucket.has_enough(most, now);
+            if has_enough
+                && bucket.is_plenty(most)
+                && let Some(unused) = unused.as_deref_mut()
+                && unused.hits <= most
+            {
+                bucket.account.keep(unused);
+            }
+            has_enough
+        };
+        if is_report && !shrinks && self.with(has_enough) {
             return NextOrder::Same;
         }
         let (mut granted, window) = match window.filter(|_| most <= unused_hits) {

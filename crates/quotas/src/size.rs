@@ -1,5 +1,6 @@
 //! How many hits a client is granted: twice what it needs until its next report, but no more than its part of what is
-//! left, by its demand. Half of what is left stays for the next reports, until the window is about to end. Pure.
+//! left, by its demand. Half of what is left stays for the next reports, until the window is about to end. Where there is
+//! plenty, a grant is twice as large, so that not each report needs a new one. Pure.
 
 use weir_limit::{Micros, SECOND};
 
@@ -8,6 +9,9 @@ pub const DEMAND_LASTS: Micros = 15 * SECOND;
 
 /// The end of a window in which all that is left is granted.
 pub const LAST_PART: Micros = 10 * SECOND;
+
+/// The grants of the usual size of which a client's part has as many that there is plenty.
+const PLENTY: u128 = 8;
 
 /// Added to each demand, so that a client without any gets a part, too.
 const LEAST_DEMAND: u64 = 5;
@@ -21,6 +25,13 @@ pub struct Demand {
     pub total: u64,
     /// The number of clients.
     pub clients: u64,
+}
+
+impl Demand {
+    /// The hits that a client with this demand needs until its next report, with room for more.
+    pub fn needed(own: u64) -> u64 {
+        own.saturating_mul(2).saturating_add(10)
+    }
 }
 
 /// Returns the hits to grant of what is left of a bucket, of which each of `replicas` replicas gets an equal part.
@@ -37,7 +48,11 @@ pub fn size(left: u64, demand: Demand, replicas: u64, is_last_part: bool) -> u32
     };
     let parts = u128::from(parts.max(1)) * u128::from(replicas.max(1));
     let most = u128::from(shared) * u128::from(part) / parts;
-    let wanted = own.map_or(u64::MAX, |own| own.saturating_mul(2).saturating_add(10));
+    let wanted = own.map_or(u64::MAX, |own| {
+        let needed = Demand::needed(own);
+        let is_plenty = most / PLENTY >= needed.into();
+        if is_plenty { needed.saturating_mul(2) } else { needed }
+    });
     let hits = u64::try_from(most).unwrap_or(u64::MAX).min(wanted).min(left);
     // The client counts in 32 bits.
     u32::try_from(hits).unwrap_or(u32::MAX).max(1)
@@ -53,8 +68,14 @@ mod tests {
 
     #[test]
     fn a_client_gets_twice_its_demand_while_there_is_enough() {
-        assert_eq!(size(1_000_000, demand(Some(50), 50, 1), 1, false), 110);
-        assert_eq!(size(1_000_000, demand(Some(0), 100, 2), 1, false), 10);
+        assert_eq!(size(2 * 879, demand(Some(50), 50, 1), 1, false), 110);
+        assert_eq!(size(2_000, demand(Some(0), 100, 2), 1, false), 10);
+    }
+
+    #[test]
+    fn a_client_gets_twice_as_much_where_there_is_plenty() {
+        assert_eq!(size(2 * 880, demand(Some(50), 50, 1), 1, false), 220);
+        assert_eq!(size(1_000_000, demand(Some(0), 100, 2), 1, false), 20);
     }
 
     #[test]

@@ -131,7 +131,7 @@ fn nothing_is_granted_in_the_last_two_seconds() {
     assert_eq!(one.report(58_100, 0, 9), []);
     assert_eq!(one.until_due(), 1_000);
     assert_eq!(one.due(59_100), []);
-    assert_eq!(one.due(60_002), pair(28, 20));
+    assert_eq!(one.due(60_002), pair(56, 20));
 }
 
 #[test]
@@ -141,9 +141,28 @@ fn a_grant_is_renewed_before_it_ends_if_the_bucket_was_used_lately() {
     assert_eq!(one.due(19_799), []);
     // A report at the same time does not delay it.
     assert_eq!((one.report(19_800, 0, 0), one.until_due()), (vec![], 0));
-    assert_eq!(one.due(19_800), pair(10, 20));
-    assert_eq!((one.report(25_000, 0, 0), one.left()), (vec![], 990));
+    assert_eq!(one.due(19_800), pair(20, 20));
+    assert_eq!((one.report(25_000, 0, 0), one.left()), (vec![], 980));
     assert_eq!(one.due(39_600), deny(23));
+}
+
+#[test]
+fn where_there_is_plenty_a_grant_is_for_three_reports_and_takes_what_was_not_used() {
+    let mut one = One::new(A);
+    assert_eq!((one.report(0, 0, 1), one.left()), (pair(500, 20), 500));
+    assert_eq!((one.report(5_000, 5, 0), one.left()), (pair(40, 20), 460));
+    // More than the next grant can take is returned at once.
+    assert_eq!((one.report(10_000, 5, 0), one.left()), (vec![], 950));
+    assert_eq!((one.report(15_000, 5, 0), one.left()), (vec![], 950));
+    assert_eq!((one.report(20_000, 5, 0), one.left()), (pair(40, 20), 910));
+    assert_eq!((one.report(25_000, 5, 0), one.left()), (vec![], 910));
+    assert_eq!((one.report(30_000, 5, 0), one.left()), (vec![], 910));
+    // 15 hits of all grants before this one are neither reported nor returned.
+    assert_eq!((one.report(35_000, 5, 0), one.left()), (pair(40, 20), 885));
+    let bucket = one.listed();
+    assert_eq!((bucket.granted, bucket.admitted, bucket.returned), (620, 35, 505));
+    // Who needs more gets it at once.
+    assert_eq!(one.report(40_000, 40, 10), pair(110, 18));
 }
 
 #[test]
