@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::applied::look_up;
 use crate::limiter::Limiter;
 use crate::lookup::{KeyValues, Match, Matched};
@@ -110,7 +112,7 @@ impl<S: Store> Limiter<S> {
                 return BucketQuota::Unsupported { rule: String::new(), why };
             }
         };
-        let entries: Vec<Entry<'_>> =
+        let entries: SmallVec<[Entry<'_>; 4]> =
             order.iter().filter_map(|at| bucket.get(*at).copied()).collect();
         let descriptor = Descriptor { entries: &entries, ..Descriptor::default() };
         let descriptors = std::slice::from_ref(&descriptor);

@@ -1,7 +1,10 @@
 //! A bucket of one client: its id, what the client was ordered to do, and for how long.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use hashbrown::Equivalent;
+use smallvec::SmallVec;
 use weir_common::value;
 use weir_limit::{Micros, Plan, SECOND};
 use weir_limiter::Usage;
@@ -40,20 +43,37 @@ const SHRINKS_AFTER: u8 = 3;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BucketId(Arc<[(Box<str>, Box<str>)]>);
 
-impl BucketId {
+/// The id of a bucket in a report. It has the hash of its [`BucketId`], which is made only for a new bucket.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ReportedId<'a>(SmallVec<[(&'a str, Cow<'a, str>); 4]>);
+
+impl<'a> ReportedId<'a> {
     /// Returns the id of a map, in any order; none if it is empty or too large, or a key is empty or repeated.
-    pub fn new<'a>(entries: impl Iterator<Item = (&'a str, &'a [u8])>) -> Option<BucketId> {
-        let text =
-            |(key, bytes): (&'a str, &'a [u8])| (Box::from(key), Box::from(&*value::encode(bytes)));
-        let mut entries: Vec<(Box<str>, Box<str>)> =
-            entries.map(text).take(MAX_ENTRIES + 1).collect();
+    pub fn new(entries: impl Iterator<Item = (&'a str, &'a [u8])>) -> Option<ReportedId<'a>> {
+        let mut entries: SmallVec<[_; 4]> =
+            entries.map(|(key, bytes)| (key, value::encode(bytes))).take(MAX_ENTRIES + 1).collect();
         entries.sort_unstable();
         let is_repeated = entries.windows(2).any(|pair| pair[0].0 == pair[1].0);
         let has_empty = entries.iter().any(|(key, _)| key.is_empty());
         let is_valid = (1..=MAX_ENTRIES).contains(&entries.len()) && !is_repeated && !has_empty;
-        Some(BucketId(entries.into())).filter(|id| is_valid && id.bytes() <= MAX_ID_BYTES)
+        let bytes: usize = entries.iter().map(|(key, value)| key.len() + value.len()).sum();
+        (is_valid && bytes <= MAX_ID_BYTES).then_some(ReportedId(entries))
     }
+}
 
+impl Equivalent<BucketId> for ReportedId<'_> {
+    fn equivalent(&self, id: &BucketId) -> bool {
+        self.0.iter().map(|(key, value)| (*key, &**value)).eq(id.entries())
+    }
+}
+
+impl From<&ReportedId<'_>> for BucketId {
+    fn from(id: &ReportedId<'_>) -> BucketId {
+        BucketId(id.0.iter().map(|(key, value)| (Box::from(*key), Box::from(&**value))).collect())
+    }
+}
+
+impl BucketId {
     /// The bytes of its texts.
     pub fn bytes(&self) -> usize {
         self.0.iter().map(|(key, value)| key.len() + value.len()).sum()

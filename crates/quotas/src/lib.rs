@@ -33,7 +33,7 @@ mod stream;
 mod tests;
 mod window;
 
-pub use self::bucket::{BucketId, Order, QuotaAction};
+pub use self::bucket::{BucketId, Order, QuotaAction, ReportedId};
 pub use self::options::{Fallback, QuotaOptions};
 pub use self::quotas::{ListedBucket, Quotas};
 pub use self::stream::{QuotaReport, QuotaStream, ReportError};

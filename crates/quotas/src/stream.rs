@@ -16,10 +16,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use crate::bucket::{BUCKET_BYTES, Bucket, BucketId, Event, Order, PLAIN_ORDER, QuotaAction};
+use crate::bucket::{
+    BUCKET_BYTES, Bucket, BucketId, Event, Order, PLAIN_ORDER, QuotaAction, ReportedId,
+};
 use crate::metrics::add;
 use crate::next_order::Visit;
 use crate::quotas::{Quotas, StreamBuckets};
@@ -100,18 +101,17 @@ impl<S: States> QuotaStream<S> {
     /// # Errors
     ///
     /// The report is invalid. Nothing of it was counted.
-    pub fn report(
+    pub fn report<'a>(
         &mut self,
-        report: QuotaReport<'_, impl Iterator<Item = (Option<BucketId>, Usage)>>,
+        report: QuotaReport<'_, impl Iterator<Item = (Option<ReportedId<'a>>, Usage)>>,
         mut hold: impl FnMut(usize) -> bool,
     ) -> Result<(), ReportError> {
         let QuotaReport { domain, buckets, waited } = report;
         let now = self.quotas.now();
         let at = now.saturating_sub(Micros::try_from(waited.as_micros()).unwrap_or(now));
-        let mut usages: HashMap<BucketId, Usage> = HashMap::new();
-        for (bucket, usage) in buckets {
-            usages.entry(bucket.ok_or(ReportError::BadBucket)?).or_default().add(usage);
-        }
+        let usages: Option<Vec<(ReportedId<'a>, Usage)>> =
+            buckets.map(|(id, usage)| Some((id?, usage))).collect();
+        let usages = usages.ok_or(ReportError::BadBucket)?;
         let (counts, options) = (&self.quotas.counts, &self.quotas.options);
         let mut stream = self.buckets.lock();
         match (&*stream.domain, domain) {
@@ -123,10 +123,11 @@ impl<S: States> QuotaStream<S> {
             (known, named) if known != named => return Err(ReportError::OtherDomain),
             _ => {}
         }
-        for (bucket, usage) in usages {
+        for (reported, usage) in usages {
             add(&counts.admitted, usage.admitted);
             add(&counts.denied, usage.denied);
-            let Some(known) = stream.buckets.get_mut(&bucket) else {
+            let Some((bucket, known)) = stream.buckets.get_key_value_mut(&reported) else {
+                let bucket = BucketId::from(&reported);
                 let bytes = self.bytes + BUCKET_BYTES + bucket.bytes();
                 let has_room = stream.buckets.len() < options.max_stream_buckets
                     && counts.buckets.load(Ordering::Relaxed) < options.max_buckets as u64;
@@ -141,16 +142,17 @@ impl<S: States> QuotaStream<S> {
                 }
                 continue;
             };
+            // Also where one message has it twice.
             if now < known.settles_at() {
                 self.due.remove(&(known.next_visit(), bucket.clone()));
                 let waiting = known.waiting.get_or_insert_with(|| Box::new((at, Usage::default())));
                 waiting.1.add(usage);
-                self.due.insert((known.next_visit(), bucket));
+                self.due.insert((known.next_visit(), bucket.clone()));
                 continue;
             }
             known.reported_at = now;
             let is_first = known.order.is_none();
-            self.events.push_back((bucket, Event::Report { at, usage, is_first }));
+            self.events.push_back((bucket.clone(), Event::Report { at, usage, is_first }));
         }
         Ok(())
     }

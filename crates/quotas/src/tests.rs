@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 use crate::{
-    BucketId, Fallback, Order, QuotaAction, QuotaOptions, QuotaReport, QuotaStream, Quotas, Usage,
+    Fallback, Order, QuotaAction, QuotaOptions, QuotaReport, QuotaStream, Quotas, ReportedId, Usage,
 };
 use weir_common::clock::ManualClock;
 use weir_common::failure::OnStoreFailure;
@@ -94,11 +94,11 @@ fn sent(stream: &mut Stream) -> Vec<QuotaAction> {
     std::iter::from_fn(next).flatten().collect()
 }
 
-fn try_id(entries: &[Entry<'_>]) -> Option<BucketId> {
-    BucketId::new(entries.iter().map(|(key, value)| (*key, value.as_bytes())))
+fn try_id<'a>(entries: &'a [Entry<'a>]) -> Option<ReportedId<'a>> {
+    ReportedId::new(entries.iter().map(|(key, value)| (*key, value.as_bytes())))
 }
 
-fn id(entries: &[Entry<'_>]) -> BucketId {
+fn id<'a>(entries: &'a [Entry<'a>]) -> ReportedId<'a> {
     try_id(entries).expect("a valid id")
 }
 

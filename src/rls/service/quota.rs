@@ -23,7 +23,7 @@ use pb::rate_limit_quota_response::bucket_action::{self, AbandonAction, QuotaAss
 use pb::rate_limit_quota_service_server::RateLimitQuotaService;
 use weir_common::threads;
 use weir_common::value;
-use weir_quotas::{BucketId, Order, QuotaAction, QuotaReport, QuotaStream, Quotas, Usage};
+use weir_quotas::{Order, QuotaAction, QuotaReport, QuotaStream, Quotas, ReportedId, Usage};
 use weir_store::States;
 
 /// The largest report.
@@ -197,9 +197,9 @@ impl<S: States> Served<S> {
 /// Returns the bucket of a report, if its id is valid, and what was reported.
 fn usage(
     usage: &pb::rate_limit_quota_usage_reports::BucketQuotaUsage,
-) -> (Option<BucketId>, Usage) {
+) -> (Option<ReportedId<'_>>, Usage) {
     let entries = usage.bucket_id.iter().flat_map(|id| &id.bucket);
-    let bucket = BucketId::new(entries.map(|entry| (&*entry.key, &*entry.value)));
+    let bucket = ReportedId::new(entries.map(|entry| (&*entry.key, &*entry.value)));
     let (admitted, denied) = (usage.num_requests_allowed, usage.num_requests_denied);
     (bucket, Usage { admitted, denied })
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::*;
-use crate::bucket::Bucket;
+use crate::bucket::{Bucket, BucketId};
 use crate::{ListedBucket, ReportError};
 use weir_common::entry::OwnedEntry;
 use weir_controls::{Action as Do, Control};
@@ -27,7 +27,7 @@ const CLIENT: &[Entry<'_>] = &[("client", "x"), ("path", "/")];
 
 /// None: the bucket is abandoned.
 type Ordered = Option<(Order, u32)>;
-type Reported = (Option<BucketId>, Usage);
+type Reported = (Option<ReportedId<'static>>, Usage);
 type Sent = Result<Vec<Ordered>, ReportError>;
 
 /// A stream that mostly reports one bucket, at milliseconds of the first window.
@@ -374,11 +374,13 @@ fn buckets_beyond_the_bounds_are_denied_and_not_kept() {
 }
 
 #[test]
-fn reports_of_one_bucket_in_one_message_are_summed() {
+fn further_reports_of_one_bucket_in_one_message_are_summed_a_second_later() {
     let mut one = One::new(A);
     one.report(0, 0, 1);
-    let reports = [usage(40, 0), usage(55, 5)].map(|usage| (Some(id(A)), usage));
-    assert_eq!(one.send(5_000, "d", &reports), Ok(pair(210, 20)));
+    let reports =
+        [(0, 1), (40, 0), (55, 5)].map(|(admitted, denied)| (Some(id(A)), usage(admitted, denied)));
+    assert_eq!(one.send(5_000, "d", &reports), Ok(pair(24, 20)));
+    assert_eq!(one.due(6_000), pair(210, 20));
     assert_eq!((one.listed().admitted, one.listed().demand), (95, Some(100)));
 }
 

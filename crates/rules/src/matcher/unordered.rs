@@ -2,6 +2,8 @@
 //!
 //! An order of the entries is a path in the tree of rules. The look-up of each entry is the matcher's own.
 
+use smallvec::SmallVec;
+
 use super::MatcherNode;
 use crate::model::reserve::Reserve;
 use crate::rule_set::Domain;
@@ -10,15 +12,18 @@ use weir_common::entry::Entry;
 /// The most look-ups of entries for one map.
 const MAX_LOOKUPS: usize = 4_096;
 
+/// Indices of entries.
+type EntryOrder = SmallVec<[usize; 4]>;
+
 /// The orders, as indices of entries, in which entries match a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UnorderedMatch {
     /// There is none.
     None,
     /// There is one.
-    One(Box<[usize]>),
+    One(EntryOrder),
     /// There are several: the first two of them.
-    Several([Box<[usize]>; 2]),
+    Several([EntryOrder; 2]),
     /// The rules have too many paths to try them all.
     TooMany,
 }
@@ -26,7 +31,7 @@ pub enum UnorderedMatch {
 impl Domain {
     /// Returns the order in which [`find`](Self::find) finds a rule of `entries`, whose keys differ.
     pub fn find_unordered(&self, entries: &[Entry<'_>]) -> UnorderedMatch {
-        let (lookups_left, order, found) = (MAX_LOOKUPS, Vec::new(), Vec::new());
+        let (lookups_left, order, found) = (MAX_LOOKUPS, SmallVec::new(), SmallVec::new());
         let mut search = Search { domain: self, entries, lookups_left, order, found };
         let is_complete = search.below(&self.root).is_some();
         let mut found = search.found.into_iter();
@@ -45,8 +50,8 @@ struct Search<'s, 'e> {
     entries: &'e [Entry<'e>],
     lookups_left: usize,
     /// The indices of the entries on the path to the node that is searched.
-    order: Vec<usize>,
-    found: Vec<Box<[usize]>>,
+    order: EntryOrder,
+    found: SmallVec<[EntryOrder; 2]>,
 }
 
 impl Search<'_, '_> {
@@ -93,10 +98,11 @@ impl Search<'_, '_> {
     /// Keeps the order if the matcher finds a rule.
     fn confirm(&mut self) -> Option<()> {
         self.spend(self.entries.len())?;
-        let entries: Vec<Entry<'_>> = self.order.iter().map(|&i| self.entries[i]).collect();
-        let is_known = self.found.iter().any(|known| **known == *self.order);
+        let entries: SmallVec<[Entry<'_>; 4]> =
+            self.order.iter().map(|&i| self.entries[i]).collect();
+        let is_known = self.found.contains(&self.order);
         if !is_known && self.domain.find(&entries).is_some() {
-            self.found.push(self.order.as_slice().into());
+            self.found.push(self.order.clone());
         }
         (self.found.len() < 2).then_some(())
     }

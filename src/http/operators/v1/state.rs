@@ -20,7 +20,7 @@ use weir_common::value;
 use weir_controls::Snapshot;
 use weir_limit::Micros;
 use weir_limiter::{Descriptor, DescriptorState, Inspection, ReadState, ResetError};
-use weir_quotas::BucketId;
+use weir_quotas::{BucketId, ReportedId};
 use weir_rules::Rule;
 use weir_store::{States, StoreError};
 
@@ -170,8 +170,8 @@ impl<S: States> Api<S> {
         let Some(quotas) = &self.sources.quotas else { return };
         let entries = state.entries.iter().map(|entry| (&*entry.key, value::decode(&entry.value)));
         let entries: Vec<_> = entries.collect();
-        let id = BucketId::new(entries.iter().map(|(key, value)| (*key, &**value)));
-        state.granted = id.and_then(|id| quotas.granted(&state.domain, &id));
+        let id = ReportedId::new(entries.iter().map(|(key, value)| (*key, &**value)));
+        state.granted = id.and_then(|id| quotas.granted(&state.domain, &BucketId::from(&id)));
     }
 }
 

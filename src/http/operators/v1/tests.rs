@@ -21,7 +21,7 @@ use weir_common::clock::SystemClock;
 use weir_common::failure::OnStoreFailure;
 use weir_controls::{ActiveRules, ControlClock, Controls};
 use weir_limiter::{Limiter, LimiterOptions};
-use weir_quotas::{BucketId, Fallback, QuotaOptions, QuotaReport, Quotas, Usage};
+use weir_quotas::{Fallback, QuotaOptions, QuotaReport, Quotas, ReportedId, Usage};
 use weir_rules::source::RuleFile;
 use weir_store::memory::MemoryStore;
 use weir_top::Top;
@@ -271,7 +271,7 @@ async fn quotas_are_listed_and_part_of_the_state() {
     let router = routed(sources);
     let mut stream = quotas.open("10.0.0.1:5".to_owned()).unwrap();
     let id = |user: &str| {
-        BucketId::new([("user", user.as_bytes()), ("token", b"s3cret".as_slice())].into_iter())
+        ReportedId::new([("user", user.as_bytes()), ("token", b"s3cret".as_slice())].into_iter())
     };
     let reports = ["ann", "bob"].map(|user| (id(user), Usage::default()));
     let report =
