@@ -251,20 +251,18 @@ impl Top {
 
     /// Returns one list of all threads.
     pub fn list(&self, query: &TopQuery<'_>) -> TopList {
+        let now = self.clock.monotonic();
+        let seconds = now.saturating_sub(self.started) / SECOND;
         match query.by {
             By::Hits => self.counted(HITS, query),
             By::Denied => self.counted(DENIED, query),
             By::WouldBeDenied => self.counted(WOULD_BE_DENIED, query),
             By::Near => {
-                let now = self.clock.monotonic();
                 let copies = self.lists.iter().map(|of| of.lists.lock().near.snapshot());
                 let merged = merge(copies.collect(), Near::combine);
-                let seconds = now.saturating_sub(self.started) / SECOND;
                 TopList { seconds, ..list::by_fraction(merged, query, &self.redaction, now) }
             }
             By::Banned => {
-                let now = self.clock.monotonic();
-                let seconds = now.saturating_sub(self.started) / SECOND;
                 let ends_in = |_: u64, ends_in: &u64| Some(*ends_in);
                 let list = list::by_count(self.bans(now), query, &self.redaction, ends_in);
                 TopList { seconds, window: Window::Start, ..list }
