@@ -22,6 +22,14 @@ pub(super) struct Sent {
     pub origin: Origin,
 }
 
+impl Sent {
+    /// A descriptor without a limit that one filter sends, with its entries in order.
+    pub fn new(domain: &str, entries: Vec<SentEntry>, origin: Origin) -> Sent {
+        let domain = domain.to_owned();
+        Sent { domain, entries, has_limit: false, is_shared: false, is_quota: false, origin }
+    }
+}
+
 pub(super) const FILTER_TYPE: &str = "filters.http.ratelimit.v3.RateLimit";
 
 /// A filter `envoy.filters.http.ratelimit`.
