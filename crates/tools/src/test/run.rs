@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 use super::compare::{Response, Responses, Status, compare};
-use super::file::{DescriptorSpec, ResponseOptions, Step, Test, TestFile};
+use super::file::{ResponseOptions, Step, Test, TestFile};
 use super::read::read;
 use super::report::{Difference, Failure, FileReport, TestReport};
 use weir_api::headers::{HeaderOptions, headers};
@@ -148,7 +148,8 @@ impl<'r> Bench<'r> {
     }
 
     fn run(&mut self, step: &Step) -> Responses {
-        let entries: Vec<Vec<Entry<'_>>> = step.descriptors.iter().map(entries).collect();
+        let entries: Vec<Vec<Entry<'_>>> =
+            step.descriptors.iter().map(|spec| spec.entries.entries()).collect();
         let budget = step.reservation.as_ref().map(|(id, step)| Budget { id, step: *step });
         let descriptors: Vec<Descriptor<'_>> = std::iter::zip(&step.descriptors, &entries)
             .map(|(spec, entries)| Descriptor {
@@ -262,8 +263,4 @@ impl<'r> Bench<'r> {
         }
         Some(domain.metric_path(status.rule?, descriptor.entries))
     }
-}
-
-fn entries(spec: &DescriptorSpec) -> Vec<Entry<'_>> {
-    spec.entries.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect()
 }
