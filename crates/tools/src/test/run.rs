@@ -92,7 +92,10 @@ fn run_test<'r>(
     let mut report =
         TestReport { name: test.name, position: test.position, failures: Vec::new(), omitted: 0 };
     for (i, step) in test.steps.iter().enumerate() {
-        let mut differences = compare(&step.expect, &bench.run(step));
+        let mut differences = match bench.run(step) {
+            Ok(responses) => compare(&step.expect, &responses),
+            Err(error) => vec![Difference::new("response", "a decision", error.to_string())],
+        };
         if differences.is_empty() {
             continue;
         }
@@ -147,7 +150,8 @@ impl<'r> Bench<'r> {
         Bench { rules, limiter, clock, start, headers, reached }
     }
 
-    fn run(&mut self, step: &Step) -> Responses {
+    /// Returns the responses; an error if the request is invalid, and has none.
+    fn run(&mut self, step: &Step) -> Result<Responses, RequestError> {
         let entries: Vec<Vec<Entry<'_>>> =
             step.descriptors.iter().map(|spec| spec.entries.entries()).collect();
         let budget = step.reservation.as_ref().map(|(id, step)| Budget { id, step: *step });
@@ -170,13 +174,7 @@ impl<'r> Bench<'r> {
         let mut now = self.start.saturating_add(step.at);
         for number in 1..=step.repeat {
             self.clock.set(now);
-            let decision = match self.decide(&request) {
-                Ok(decision) => decision,
-                Err(error) => {
-                    responses.error = Some(error.to_string());
-                    return responses;
-                }
-            };
+            let decision = self.decide(&request)?;
             let over = decision.over_limit;
             *if over { &mut responses.over } else { &mut responses.ok } += 1;
             if step.expect.over_limit.is_some_and(|expected| expected != over) {
@@ -189,7 +187,7 @@ impl<'r> Bench<'r> {
             }
             now = now.saturating_add(step.every);
         }
-        responses
+        Ok(responses)
     }
 
     fn decide(&self, request: &Request<'_>) -> Result<RequestDecision<'r>, RequestError> {
