@@ -15,7 +15,6 @@ pub(super) struct Template {
     pub entries: Vec<EntryTemplate>,
 }
 
-/// An entry of the descriptor. Its value is made of parts.
 #[derive(Debug)]
 pub(super) struct EntryTemplate {
     pub key: String,

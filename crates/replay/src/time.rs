@@ -9,7 +9,6 @@ use weir_limit::{Micros, SECOND};
 /// The first time that is too late: 2100-01-01T00:00:00Z. Milliseconds that are read as seconds are later.
 const END: Micros = 4_102_444_800 * SECOND;
 
-/// What to write instead of an invalid time.
 pub(super) const HELP: &str = "expected RFC 3339, such as 2026-01-01T00:00:00.000Z, the time of Apache, such as \
                                01/Jan/2026:00:00:00 +0000, or seconds, milliseconds, microseconds or \
                                nanoseconds since 1970";

@@ -20,7 +20,6 @@ use weir_rules::Position;
 use weir_rules::tree::{Content, Node};
 use weir_rules::yaml::{self, SyntaxError};
 
-/// The error that makes a mapping file unusable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {message}")]
 pub struct MapperError {

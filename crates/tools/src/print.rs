@@ -111,7 +111,6 @@ fn cut(text: &str, max: usize) -> String {
     }
 }
 
-/// How to print an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     Text,

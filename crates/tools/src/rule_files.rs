@@ -11,7 +11,6 @@ use weir_rules::{
     Document, Lists, Loaded, Overlay, Problem, Problems, RuleOptions, RuleSet, SourceFile,
 };
 
-/// Whether a path means standard input.
 pub fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }

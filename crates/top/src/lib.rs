@@ -70,16 +70,13 @@ const DENIED: usize = 1;
 const WOULD_BE_DENIED: usize = 2;
 const COUNTED: usize = 3;
 
-/// How keys are counted.
 #[derive(Clone, Debug)]
 pub struct TopOptions {
     /// The rows of each list, on each thread; at least 1.
     pub entries: usize,
     /// Descriptor keys whose values are shown as hashes.
     pub redact: Vec<String>,
-    /// The number of threads that count.
     pub threads: usize,
-    /// Whether replicas share their lists.
     pub share: bool,
 }
 
@@ -133,7 +130,6 @@ pub struct Recorded<'a> {
     pub outcome: Outcome<'a>,
 }
 
-/// What was decided about hits.
 #[derive(Clone, Copy, Debug)]
 pub enum Outcome<'a> {
     /// Admitted, at or over `near_limit_ratio` of some limits.
@@ -148,7 +144,6 @@ pub enum Outcome<'a> {
 }
 
 impl Top {
-    /// Returns empty lists.
     pub fn new(options: TopOptions, clock: Arc<dyn Monotonic>) -> Top {
         let lists = || Lists {
             counted: std::array::from_fn(|_| Sketch::new(options.entries.max(1))),

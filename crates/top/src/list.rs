@@ -60,7 +60,6 @@ named_enum! {
     }
 }
 
-/// Selects the rows to return.
 #[derive(Clone, Copy)]
 pub struct TopQuery<'a> {
     pub by: By,
@@ -104,7 +103,6 @@ pub struct TopList {
     /// The window; of those near a limit or banned, all time.
     #[serde(default)]
     pub window: Window,
-    /// Whose hits these are.
     #[serde(default)]
     pub scope: Scope,
     /// The replicas whose lists these are.

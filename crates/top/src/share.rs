@@ -35,16 +35,12 @@ const VERSION: u32 = 1;
 /// Why there are no lists of other replicas.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotShared {
-    /// Sharing is off.
     #[error("the lists of replicas are not shared")]
     Off,
-    /// This replica has not written its own lists yet.
     #[error("no lists are written to redis yet")]
     NotYet,
-    /// Redis does not permit it.
     #[error("redis refuses the lists of replicas")]
     Refused,
-    /// Redis cannot be read.
     #[error("the lists of replicas cannot be read: {0}")]
     Store(#[from] StoreError),
 }

@@ -135,7 +135,6 @@ impl<P> Sketch<P> {
         }
     }
 
-    /// Returns the rows of the sketch, to be merged with others.
     pub fn into_snapshot(self) -> Snapshot<P> {
         Snapshot { rows: self.rows, cells: self.cells, total: self.total }
     }

@@ -1,7 +1,6 @@
 //! The formats that Prometheus reads, and the choice of one by the `Accept` header of a request.
 
 weir_common::named_enum! {
-    /// A format that Prometheus reads.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum TextFormat, content_type {
         /// Prometheus' text format 0.0.4.

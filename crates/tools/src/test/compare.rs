@@ -5,7 +5,6 @@ use super::read::RESULTS;
 use super::report::{Difference, duration_text};
 use weir_limit::{Micros, ReservationResult, SECOND};
 
-/// The responses to the requests of one step.
 #[derive(Debug, Default)]
 pub(super) struct Responses {
     pub ok: u32,

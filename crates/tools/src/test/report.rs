@@ -66,7 +66,6 @@ impl Report {
         self.files.iter().map(FileReport::failed).sum()
     }
 
-    /// The rules that no test of any file reaches.
     pub fn unreached(&self) -> Vec<&str> {
         let mut all = BTreeMap::<&str, bool>::new();
         for (rule, is_reached) in self.files.iter().flat_map(|file| &file.rules) {

@@ -8,7 +8,6 @@ use super::service::Clusters;
 use weir_rules::tree::Node;
 use weir_rules::{Origin, Position, RuleSet};
 
-/// A descriptor that Envoy sends.
 #[derive(Debug)]
 pub(super) struct Sent {
     pub domain: String,
@@ -32,7 +31,6 @@ impl Sent {
 
 pub(super) const FILTER_TYPE: &str = "filters.http.ratelimit.v3.RateLimit";
 
-/// A filter `envoy.filters.http.ratelimit`.
 pub(super) struct Filter<'n, 'a> {
     /// The key of its configuration in `typed_per_filter_config`.
     pub name: &'n str,
@@ -56,10 +54,8 @@ pub(super) struct EnvoyConfig<'n, 'a> {
     pub extensions: HashMap<&'n str, &'n Node<'a>>,
     /// The keys of the static runtime layers that are 0.
     pub runtime_zeros: HashSet<String>,
-    /// The domains of the quota filters.
     pub quota_domains: BTreeSet<&'n str>,
     pub rules: &'n RuleSet,
-    /// The domains with a rule that reserves.
     pub reserving_domains: HashSet<&'n str>,
 }
 
