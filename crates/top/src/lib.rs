@@ -47,7 +47,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use self::bans::Bans;
 use self::history::{History, Spans};
-use self::merge::{Merged, merge};
+use self::merge::merge;
 use self::near::{Near, NearKeys};
 use self::news::News;
 use self::share::Share;
@@ -258,8 +258,10 @@ impl Top {
                 TopList { seconds, ..list::by_fraction(merged, query, &self.redaction, now) }
             }
             By::Banned => {
+                let copies = self.lists.iter().map(|of| of.lists.lock().bans.snapshot(now));
+                let merged = merge(copies.collect(), |end: &mut u64, other| *end = other.max(*end));
                 let ends_in = |_: u64, ends_in: &u64| Some(*ends_in);
-                let list = list::by_count(self.bans(now), query, &self.redaction, ends_in);
+                let list = list::by_count(merged, query, &self.redaction, ends_in);
                 TopList { seconds, window: Window::Start, ..list }
             }
         }
@@ -284,12 +286,6 @@ impl Top {
         }
         let ends_in = |hash: u64, &(): &()| Some((ends.get(&hash)? - now).div_ceil(1_000));
         TopList { seconds, ..list::by_count(merged, query, &self.redaction, ends_in) }
-    }
-
-    /// Returns the bans of all threads, with the milliseconds until each ends.
-    fn bans(&self, now: Micros) -> Merged<u64> {
-        let copies = self.lists.iter().map(|of| of.lists.lock().bans.snapshot(now));
-        merge(copies.collect(), |ends_in, other| *ends_in = other.max(*ends_in))
     }
 
     /// Writes the lists once a second, if they are to be shared. Never ends.
