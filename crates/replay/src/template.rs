@@ -114,7 +114,7 @@ mod tests {
     fn values_have_fields_and_text() {
         let (template, fields) = parsed("a={x},b=p-{y}{x}/{{z}},c=,d=1").unwrap();
         let text = |text: &str| Part::Text(text.to_owned());
-        let field = |field| Part::Field(field, [].into());
+        let field = |field| Part::Field(field, Box::default());
         let parts: Vec<&[Part]> = template.entries.iter().map(|entry| &*entry.parts).collect();
         assert_eq!(parts[0], [field(0)]);
         assert_eq!(parts[1], [text("p-"), field(1), field(0), text("/{z}")]);
