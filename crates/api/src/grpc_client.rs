@@ -9,16 +9,8 @@ use tonic::transport::{Channel, ClientTlsConfig, Endpoint, Error, Identity};
 use tower::service_fn;
 
 use weir_client::http::resolve;
-use weir_client::tls::{ClientPem, ServerVerifier};
+use weir_client::tls::{ClientPem, ClientTlsError, ServerVerifier};
 use weir_common::error::with_causes;
-
-/// Why a server cannot be verified.
-#[derive(Debug)]
-pub enum TlsError {
-    /// The name is no DNS name.
-    ServerName,
-    Other(String),
-}
 
 /// Creates the endpoint of `host:port`.
 pub fn endpoint(authority: &str, is_tls: bool) -> Result<Endpoint, Error> {
@@ -31,20 +23,20 @@ pub fn with_tls(
     endpoint: Endpoint,
     pem: &ClientPem,
     server_name: &str,
-) -> Result<Endpoint, TlsError> {
-    let verifier = Arc::new(ServerVerifier::new(pem, false).map_err(TlsError::Other)?);
+) -> Result<Endpoint, ClientTlsError> {
+    let verifier = ServerVerifier::new(pem, false).map_err(ClientTlsError::Certificates)?;
     let mut config = ClientTlsConfig::new();
     if let Some((cert, key)) = &pem.identity {
         config = config.identity(Identity::from_pem(cert, key));
     }
     if !server_name.is_empty() {
         if ServerName::try_from(server_name).is_err() {
-            return Err(TlsError::ServerName);
+            return Err(ClientTlsError::Name(server_name.to_owned()));
         }
         config = config.domain_name(server_name);
     }
-    let with_tls = endpoint.tls_config_with_verifier(config, verifier);
-    with_tls.map_err(|error| TlsError::Other(with_causes(&error)))
+    let with_tls = endpoint.tls_config_with_verifier(config, Arc::new(verifier));
+    with_tls.map_err(|error| ClientTlsError::Certificates(with_causes(&error)))
 }
 
 /// Connects, within the endpoint's timeout. Unlike tonic's own, it finds localhost in both families.

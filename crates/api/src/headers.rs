@@ -7,7 +7,6 @@ use weir_common::clock::Clock;
 use weir_limit::SECOND;
 use weir_limiter::{RequestDecision, ShownLimit, Status};
 
-/// Which headers responses carry.
 #[derive(Clone, Debug, Default)]
 pub struct HeaderOptions {
     /// The names of the headers with limit, remaining hits and reset; none turns them off.
@@ -21,7 +20,6 @@ pub struct HeaderOptions {
     pub ratelimit_fields: bool,
 }
 
-/// The names of the rate-limit headers.
 #[derive(Clone, Debug)]
 pub struct HeaderNames {
     pub limit: String,

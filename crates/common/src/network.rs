@@ -199,7 +199,6 @@ fn octet(text: &[u8]) -> Option<(u32, &[u8])> {
     (octet <= 255).then_some((octet, text.get(3..)?))
 }
 
-/// Reads an address that a request sends.
 fn value_address(text: &str) -> Option<IpAddr> {
     if let Some(rest) = text.strip_prefix('[') {
         let (address, after) = rest.split_once(']')?;

@@ -15,7 +15,6 @@ pub fn whole<T: TryFrom<u64> + 'static>(
     }
 }
 
-/// Returns a parser of all numbers of 32 bits.
 pub fn whole_u32() -> impl Fn(&str) -> Result<u32, String> + Clone + Send + Sync + 'static {
     whole(0..=u32::MAX.into())
 }

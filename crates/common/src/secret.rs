@@ -3,7 +3,6 @@
 use std::fmt;
 use std::path::Path;
 
-/// What is shown in place of a secret.
 pub const MASK: &str = "***";
 
 /// Schemes of URLs. Text before another `://` may be part of a password.

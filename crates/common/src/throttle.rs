@@ -30,7 +30,6 @@ struct ThrottleState {
 }
 
 impl Default for Throttle {
-    /// Returns a throttle that lets one line pass per ten seconds.
     fn default() -> Throttle {
         Throttle::new(Duration::from_secs(10))
     }

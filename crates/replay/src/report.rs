@@ -22,7 +22,6 @@ pub(super) struct RequestSeries {
     /// When the first bucket (a step of time in plots) starts.
     pub start: Timestamp,
     pub bucket_seconds: u64,
-    /// Requests in each bucket.
     pub requests: Vec<u64>,
 }
 
@@ -66,7 +65,6 @@ pub(super) struct Traffic {
     pub late: u64,
     /// The line that the first late line was too far behind.
     pub late_after: Option<LateAfter>,
-    /// The times of the first and the last request.
     pub first: Option<Timestamp>,
     pub last: Option<Timestamp>,
     /// Times the memory for keys was full, so that a key in use was forgotten.
@@ -117,7 +115,6 @@ pub(super) struct SideReport {
     pub denied: Count,
     /// Rules that requests matched, most denied first; those that only report come last.
     pub rules: Vec<RuleReport>,
-    /// The number of rules that no request matched.
     pub unused_rules: usize,
     pub unmatched_descriptors: u64,
     pub unmatched_example: Option<String>,

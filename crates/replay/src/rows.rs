@@ -75,7 +75,6 @@ const MISSING: Span = Span { start: u32::MAX, end: u32::MAX };
 struct Row {
     time: Micros,
     hits: u32,
-    /// The number of the block with the row.
     block: u32,
     /// The index of its first span in the block.
     spans: u32,

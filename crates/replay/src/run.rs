@@ -276,16 +276,13 @@ fn finish(mapping: &Mapping, rows: &mut Rows, line: u64) -> Result<(), String> {
     let hits = match mapping.hits.and_then(|field| Some((field, rows.get(field)?))) {
         // As Envoy sends it.
         None => 0,
-        Some((field, text)) => match text.parse::<u64>() {
-            Ok(hits) => u32::try_from(hits).unwrap_or(u32::MAX),
-            Err(_) => {
-                return Err(format!(
-                    "field `{}` is not a number of hits: '{}'; expected a whole number",
-                    name(field),
-                    shown(text),
-                ));
-            }
-        },
+        Some((field, text)) => {
+            let hits = text.parse::<u64>().map_err(|_| {
+                let (name, text) = (name(field), shown(text));
+                format!("field `{name}` is not a number of hits: '{text}'; expected a whole number")
+            })?;
+            u32::try_from(hits).unwrap_or(u32::MAX)
+        }
     };
     rows.finish(at, hits, line);
     Ok(())

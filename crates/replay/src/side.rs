@@ -125,10 +125,8 @@ impl Side {
         if let Some(denied) = holds.denied() {
             denied.release(limiter.store()).now_or_never();
         }
-        let decision = match decided {
-            Some(decided) => decided.map_err(|error| error.to_string())?,
-            None => return Err("the memory store did not answer".to_owned()),
-        };
+        let decided = decided.ok_or("the memory store did not answer")?;
+        let decision = decided.map_err(|error| error.to_string())?;
         let (mut denied_by, mut denied_by_quota) = (None, None);
         let answers = self.limiter.store().answers();
         // Only descriptors with a limit are charged.

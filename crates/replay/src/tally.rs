@@ -25,7 +25,6 @@ const KEY_BYTES: usize = 48;
 /// The time of the request that is counted, and the bucket that it falls into.
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
-    /// The time of the first request.
     start: Option<Micros>,
     pub now: Micros,
     width: usize,

@@ -15,7 +15,6 @@ pub(super) struct Template {
     pub entries: Vec<EntryTemplate>,
 }
 
-/// An entry of the descriptor. Its value is made of parts.
 #[derive(Debug)]
 pub(super) struct EntryTemplate {
     pub key: String,
@@ -25,17 +24,15 @@ pub(super) struct EntryTemplate {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Text(String),
-    /// The index of a field.
-    Field(usize),
-    /// The index of a field, and filters that take a part of its value.
-    Filtered(usize, Box<[Filter]>),
+    /// The index of a field, and the filters that take a part of its value.
+    Field(usize, Box<[Filter]>),
 }
 
 impl Part {
     pub fn field(&self) -> Option<usize> {
         match self {
             Part::Text(_) => None,
-            Part::Field(field) | Part::Filtered(field, _) => Some(*field),
+            Part::Field(field, _) => Some(*field),
         }
     }
 
@@ -44,8 +41,7 @@ impl Part {
     pub fn text<'r>(&'r self, get: impl Fn(usize) -> Option<&'r str>) -> Option<&'r str> {
         match self {
             Part::Text(text) => Some(text),
-            Part::Field(field) => get(*field),
-            Part::Filtered(field, filters) => {
+            Part::Field(field, filters) => {
                 filters.iter().try_fold(get(*field)?, |value, filter| filter.apply(value))
             }
         }
@@ -95,10 +91,7 @@ fn parse_value(value: &str, fields: &mut Fields) -> Result<SmallVec<[Part; 1]>, 
         let field = fields.add(name).ok_or_else(|| {
             format!("there are over {} fields: write fewer different ones", Fields::MAX)
         })?;
-        parts.push(match filters.is_empty() {
-            true => Part::Field(field),
-            false => Part::Filtered(field, filters.into()),
-        });
+        parts.push(Part::Field(field, filters.into()));
         rest = after;
     }
     text.push_str(rest);
@@ -121,15 +114,16 @@ mod tests {
     fn values_have_fields_and_text() {
         let (template, fields) = parsed("a={x},b=p-{y}{x}/{{z}},c=,d=1").unwrap();
         let text = |text: &str| Part::Text(text.to_owned());
+        let field = |field| Part::Field(field, Box::default());
         let parts: Vec<&[Part]> = template.entries.iter().map(|entry| &*entry.parts).collect();
-        assert_eq!(parts[0], [Part::Field(0)]);
-        assert_eq!(parts[1], [text("p-"), Part::Field(1), Part::Field(0), text("/{z}")]);
+        assert_eq!(parts[0], [field(0)]);
+        assert_eq!(parts[1], [text("p-"), field(1), field(0), text("/{z}")]);
         assert_eq!(parts[2], [text("")]);
         assert_eq!(parts[3], [text("1")]);
         assert_eq!(fields.names, ["x", "y"]);
         let (template, fields) = parsed("a={x|last|host},b={x}").unwrap();
         let filters = [Filter::Hop(0), Filter::Host];
-        assert_eq!(template.entries[0].parts[0], Part::Filtered(0, filters.into()));
+        assert_eq!(template.entries[0].parts[0], Part::Field(0, filters.into()));
         assert_eq!(fields.names, ["x"]);
     }
 

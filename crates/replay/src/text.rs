@@ -150,8 +150,7 @@ fn print_keys(count: &Count, out: &mut impl Write) -> io::Result<()> {
     if !count.keys_are_complete {
         writeln!(out, "    and more keys than there is memory for: these may not be the worst")?;
     } else if more > 0 {
-        let keys = if more == 1 { "key" } else { "keys" };
-        writeln!(out, "    and {} more {keys}", number(more))?;
+        writeln!(out, "    and {}", counted(more, "more key"))?;
     }
     Ok(())
 }

@@ -101,16 +101,12 @@ pub fn flush(queue: &Queue) {
 fn report_panic(queue: &Queue, panic: &PanicHookInfo<'_>) {
     let thread = std::thread::current();
     let thread = thread.name().unwrap_or("unnamed");
-    let text = panic.payload().downcast_ref::<&str>().copied();
-    let owned = || panic.payload().downcast_ref::<String>().map(String::as_str);
-    let payload = text.or_else(owned).unwrap_or("no message");
+    let payload = panic.payload_as_str().unwrap_or("no message");
     let location = panic.location().map(ToString::to_string).unwrap_or_default();
     let error = format!("thread '{thread}' at {location}: {payload}");
     let backtrace = Backtrace::capture();
-    let backtrace = match backtrace.status() {
-        BacktraceStatus::Captured => Some(backtrace.to_string()),
-        _ => None,
-    };
+    let is_captured = backtrace.status() == BacktraceStatus::Captured;
+    let backtrace = is_captured.then(|| backtrace.to_string());
     if tracing::enabled!(tracing::Level::ERROR) {
         let backtrace = backtrace.as_ref().map(tracing::field::display);
         tracing::error!(%error, backtrace, "panic");

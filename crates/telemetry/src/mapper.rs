@@ -20,7 +20,6 @@ use weir_rules::Position;
 use weir_rules::tree::{Content, Node};
 use weir_rules::yaml::{self, SyntaxError};
 
-/// The error that makes a mapping file unusable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {message}")]
 pub struct MapperError {
@@ -85,38 +84,23 @@ struct Reader {
 /// How timers are shown, as far as it is written.
 #[derive(Debug, Default)]
 struct ObserverOptions {
-    /// `histogram` if true.
-    observer_type: Option<bool>,
-    timer_type: Option<bool>,
+    is_histogram: Option<bool>,
     histogram: Option<Position>,
     summary: Option<Position>,
     buckets: Option<Arc<[f64]>>,
     quantiles: Option<Arc<[f64]>>,
-    legacy_buckets: Option<Arc<[f64]>>,
-    legacy_quantiles: Option<Arc<[f64]>>,
 }
 
 impl ObserverOptions {
-    /// Whether timers are histograms; none if it is not written.
-    fn is_histogram(&self) -> Option<bool> {
-        self.observer_type.or(self.timer_type)
-    }
-
     fn observer(&self, defaults: &ObserverOptions) -> Observer {
-        let buckets = |options: &ObserverOptions| {
-            options.buckets.clone().or_else(|| options.legacy_buckets.clone())
-        };
-        let quantiles = |options: &ObserverOptions| {
-            options.quantiles.clone().or_else(|| options.legacy_quantiles.clone())
-        };
-        match self.is_histogram().or(defaults.is_histogram()) {
+        match self.is_histogram.or(defaults.is_histogram) {
             Some(true) => {
-                let buckets = buckets(self).or_else(|| buckets(defaults));
-                Observer::Histogram(buckets.unwrap_or_else(|| DEFAULT_BUCKETS.into()))
+                let buckets = self.buckets.as_ref().or(defaults.buckets.as_ref());
+                Observer::Histogram(buckets.cloned().unwrap_or_else(|| DEFAULT_BUCKETS.into()))
             }
             _ => {
-                let quantiles = quantiles(self).or_else(|| quantiles(defaults));
-                Observer::Summary(quantiles.unwrap_or_else(|| DEFAULT_QUANTILES.into()))
+                let quantiles = self.quantiles.as_ref().or(defaults.quantiles.as_ref());
+                Observer::Summary(quantiles.cloned().unwrap_or_else(|| DEFAULT_QUANTILES.into()))
             }
         }
     }
@@ -149,15 +133,18 @@ impl Reader {
         options: &mut ObserverOptions,
     ) -> Result<(), MapperError> {
         match key.text().unwrap_or_default() {
-            "observer_type" => options.observer_type = is_histogram(value)?,
-            "timer_type" => options.timer_type = is_histogram(value)?,
-            "buckets" => options.legacy_buckets = buckets(value)?,
-            "quantiles" => options.legacy_quantiles = self.quantiles(value)?,
+            "observer_type" => {
+                options.is_histogram = is_histogram(value)?.or(options.is_histogram);
+            }
+            // The older names: the newer ones win, wherever they are.
+            "timer_type" => options.is_histogram = options.is_histogram.or(is_histogram(value)?),
+            "buckets" => options.buckets = options.buckets.take().or(buckets(value)?),
+            "quantiles" => options.quantiles = options.quantiles.take().or(self.quantiles(value)?),
             "histogram_options" => {
                 options.histogram = Some(key.position);
                 for (key, value) in entries(value)? {
                     match key.text().unwrap_or_default() {
-                        "buckets" => options.buckets = buckets(value)?,
+                        "buckets" => options.buckets = buckets(value)?.or(options.buckets.take()),
                         unknown => self.warn(key, format!("key {unknown:?} has no effect")),
                     }
                 }
@@ -166,7 +153,10 @@ impl Reader {
                 options.summary = Some(key.position);
                 for (key, value) in entries(value)? {
                     match key.text().unwrap_or_default() {
-                        "quantiles" => options.quantiles = self.quantiles(value)?,
+                        "quantiles" => {
+                            let quantiles = self.quantiles(value)?;
+                            options.quantiles = quantiles.or(options.quantiles.take());
+                        }
                         // They limit the memory of samples; there are none.
                         "max_age" | "age_buckets" | "buf_cap" => {}
                         unknown => self.warn(key, format!("key {unknown:?} has no effect")),
@@ -230,8 +220,8 @@ impl Reader {
         if name.is_empty() && !drop {
             return Err(MapperError::at(node.position, "a mapping without name: add name"));
         }
-        let is_histogram = options.is_histogram().or(self.default_options.is_histogram());
-        let contradiction = match (is_histogram, options.is_histogram()) {
+        let is_histogram = options.is_histogram.or(self.default_options.is_histogram);
+        let contradiction = match (is_histogram, options.is_histogram) {
             (Some(true), _) => options.summary.map(|at| (at, "summary_options in a histogram")),
             (_, Some(false)) => options.histogram.map(|at| (at, "histogram_options in a summary")),
             _ => None,

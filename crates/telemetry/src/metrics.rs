@@ -10,7 +10,6 @@ use parking_lot::Mutex;
 
 use weir_common::metrics::{CappedSink, MetricSink, MetricSource};
 
-/// The registry.
 #[derive(Debug)]
 pub struct Metrics {
     sources: Mutex<Vec<Arc<dyn MetricSource>>>,

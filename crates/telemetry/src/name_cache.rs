@@ -34,7 +34,6 @@ impl<V: Clone> NameCache<V> {
         value
     }
 
-    /// Forgets the names that were not used since the last sweep.
     pub fn sweep(&mut self) {
         let sweeps = self.sweeps;
         self.values.retain(|_, cached| cached.used_at == sweeps);

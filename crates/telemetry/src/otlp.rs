@@ -44,7 +44,6 @@ const MAX_BATCH_SPANS: usize = 512;
 /// How long a span waits for others.
 const BATCH_DELAY: Duration = Duration::from_secs(1);
 
-/// Records spans and sends them.
 #[derive(Debug)]
 pub struct Otlp {
     provider: SdkTracerProvider,

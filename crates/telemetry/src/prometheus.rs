@@ -147,13 +147,11 @@ impl MetricSink for PrometheusWriter {
 
 /// Writes a number as Go and Prometheus read it.
 fn write_float(out: &mut String, value: f64) {
-    let _ = if value == f64::INFINITY {
-        write!(out, "+Inf")
-    } else if value == f64::NEG_INFINITY {
-        write!(out, "-Inf")
-    } else {
+    let _ = match value {
+        f64::INFINITY => out.write_str("+Inf"),
+        f64::NEG_INFINITY => out.write_str("-Inf"),
         // The shortest text that is read as the same number; NaN is `NaN`.
-        write!(out, "{value}")
+        _ => write!(out, "{value}"),
     };
 }
 

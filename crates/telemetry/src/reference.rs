@@ -27,7 +27,6 @@ pub(crate) struct ReferenceSink<'a> {
     options: &'a ReferenceOptions,
     sink: &'a mut dyn StatisticSink,
     family: Option<Family>,
-    name: String,
 }
 
 /// Methods that the reference does not count: streams, and those that it lacks.
@@ -81,53 +80,46 @@ impl<'a> ReferenceSink<'a> {
         options: &'a ReferenceOptions,
         sink: &'a mut dyn StatisticSink,
     ) -> ReferenceSink<'a> {
-        ReferenceSink { options, sink, family: None, name: String::new() }
+        ReferenceSink { options, sink, family: None }
     }
 
-    /// Makes the name of a sample, unless the reference has none for it.
-    fn set_name(&mut self, family: Family, labels: &[(&str, &str)]) -> Option<()> {
+    /// Returns the name of a sample; none if the reference has none for it.
+    fn name(&self, family: Family, labels: &[(&str, &str)]) -> Option<String> {
         let label =
             |wanted| labels.iter().find(|(name, _)| *name == wanted).map(|(_, value)| *value);
-        let name = &mut self.name;
-        name.clear();
-        match family {
-            Family::Service(statistic) => push(name, &["ratelimit.service.", statistic]),
+        let mut name = match family {
+            Family::Service(statistic) => format!("ratelimit.service.{statistic}"),
             Family::Requests => {
                 let statistic = match label("outcome")? {
                     "invalid" => "service_error",
                     "store_error" => "redis_error",
                     _ => return None,
                 };
-                push(name, &["ratelimit.service.call.should_rate_limit.", statistic]);
+                format!("ratelimit.service.call.should_rate_limit.{statistic}")
             }
             Family::Rule(statistic) => {
                 let (domain, rule) = (label("domain")?, label("rule")?);
-                push(name, &["ratelimit.service.rate_limit.", domain, ".", rule, ".", statistic]);
+                format!("ratelimit.service.rate_limit.{domain}.{rule}.{statistic}")
             }
             Family::DomainNotFound => {
-                let domain = label("domain")?;
-                push(name, &["ratelimit.service.rate_limit.", domain, ".domain_not_found"]);
+                format!("ratelimit.service.rate_limit.{}.domain_not_found", label("domain")?)
             }
             Family::Method(statistic) => {
                 let method = label("method").filter(|method| !OTHER_METHODS.contains(method))?;
-                push(name, &["ratelimit_server.", method, ".", statistic]);
+                format!("ratelimit_server.{method}.{statistic}")
             }
             Family::Redis(statistic) => {
                 let pool = match label("redis") {
-                    Some("per_second") => "ratelimit.redis_per_second_pool.",
-                    _ => "ratelimit.redis_pool.",
+                    Some("per_second") => "redis_per_second_pool",
+                    _ => "redis_pool",
                 };
-                push(name, &[pool, statistic]);
+                format!("ratelimit.{pool}.{statistic}")
             }
-        }
-        sanitize(name);
+        };
+        sanitize(&mut name);
         name.push_str(self.options.tags.suffix());
-        Some(())
+        Some(name)
     }
-}
-
-fn push(name: &mut String, parts: &[&str]) {
-    parts.iter().for_each(|part| name.push_str(part));
 }
 
 impl MetricSink for ReferenceSink<'_> {
@@ -137,9 +129,9 @@ impl MetricSink for ReferenceSink<'_> {
 
     fn sample(&mut self, labels: &[(&str, &str)], value: SampleValue<'_>) {
         if let Some(family) = self.family
-            && self.set_name(family, labels).is_some()
+            && let Some(name) = self.name(family, labels)
         {
-            self.sink.statistic(&self.name, value);
+            self.sink.statistic(&name, value);
         }
     }
 }

@@ -22,7 +22,6 @@ pub use send::StatsdProtocol;
 use weir_common::metrics::MetricSink;
 use weir_common::threads::{self, Failures};
 
-/// Where and how to send.
 #[derive(Clone, Debug)]
 pub struct StatsdOptions {
     /// `host:port`.

@@ -81,7 +81,6 @@ pub struct CheckArgs {
     max_problems: usize,
 }
 
-/// Prints the schema of rule files.
 pub fn print_schema() -> ExitCode {
     finish(print::json(&json_schema(), &mut io::stdout().lock()), ExitCode::SUCCESS)
 }

@@ -104,7 +104,6 @@ pub fn table(
     Ok(())
 }
 
-/// How to print an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Output {
     Text,

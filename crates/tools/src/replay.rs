@@ -1,7 +1,7 @@
 //! `weir replay`: sends the requests of an access log through rules, and reports what they would have denied.
 
 use std::collections::BTreeSet;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -62,21 +62,14 @@ pub fn run(args: &ReplayArgs) -> ExitCode {
     };
     let (report, result) = replay.run(input);
     let printed = report.print(args.output, &mut io::stdout().lock());
-    let problem = match result {
-        Err(error) => Some(escape(&error).into_owned()),
-        Ok(()) => report.problem(),
-    };
-    let code = match problem {
-        Some(problem) => fail(&format!("error: {problem}\n"), ExitCode::FAILURE),
-        None => ExitCode::SUCCESS,
-    };
+    let problem = result.err().or_else(|| report.problem());
+    let code = problem.map_or(ExitCode::SUCCESS, |problem| fail(&problem, ExitCode::FAILURE));
     print::finish(printed, code)
 }
 
-/// Prints lines on standard error. Returns the exit code.
-fn fail(text: &str, code: ExitCode) -> ExitCode {
-    // Standard error may be closed.
-    let _ = io::stderr().write_all(text.as_bytes());
+/// Prints an error. Returns the exit code.
+fn fail(error: &str, code: ExitCode) -> ExitCode {
+    print::on_stderr(&format!("error: {error}"));
     code
 }
 
@@ -85,12 +78,10 @@ fn prepare(args: &ReplayArgs) -> Result<(Replay, Input), ExitCode> {
     let usage = ExitCode::from(USAGE);
     if is_stdin(&args.traffic) && args.paths.iter().chain(&args.compare).any(|path| is_stdin(path))
     {
-        let message =
-            "error: rules and traffic cannot both be standard input: write --traffic FILE\n";
-        return Err(fail(message, usage));
+        let error = "rules and traffic cannot both be standard input: write --traffic FILE";
+        return Err(fail(error, usage));
     }
-    let mapping =
-        Mapping::read(&args.mapping).map_err(|error| fail(&format!("error: {error}\n"), usage))?;
+    let mapping = Mapping::read(&args.mapping).map_err(|error| fail(&error, usage))?;
     let rules = load(&args.paths, &args.overlay, args, &mapping.domain)?;
     let rules = (names(&args.paths, &args.overlay), rules);
     let other = match args.compare.is_empty() && args.compare_overlay.is_empty() {
@@ -104,8 +95,7 @@ fn prepare(args: &ReplayArgs) -> Result<(Replay, Input), ExitCode> {
     if is_stdin(&args.traffic) && io::stdin().is_terminal() {
         print::on_stderr("reading the log from standard input");
     }
-    let input = Input::open(&args.traffic)
-        .map_err(|error| fail(&format!("error: {}\n", escape(&error)), ExitCode::FAILURE))?;
+    let input = Input::open(&args.traffic).map_err(|error| fail(&error, ExitCode::FAILURE))?;
     Ok((Replay::new(mapping, rules, other, args.max_keys), input))
 }
 
@@ -115,22 +105,19 @@ fn load(
     args: &ReplayArgs,
     domain: &str,
 ) -> Result<RuleSet, ExitCode> {
-    let loaded = rule_files::load_default(paths, overlay, args.merge_domains);
-    if !loaded.is_good() {
-        return Err(fail(&loaded.render_errors(), ExitCode::FAILURE));
-    }
-    if loaded.rules.domain(domain).is_none() {
-        let domains: BTreeSet<&str> = loaded.rules.rules().map(Rule::domain).collect();
+    let rules = rule_files::load_default(paths, overlay, args.merge_domains);
+    let rules = rules.ok_or(ExitCode::FAILURE)?;
+    if rules.domain(domain).is_none() {
+        let domains: BTreeSet<&str> = rules.rules().map(Rule::domain).collect();
         let help = match nearest(domain, domains.iter().copied()) {
             Some(near) => format!("did you mean '{near}'?"),
             None => format!("the domains are {}", Vec::from_iter(domains).join(", ")),
         };
-        let (name, domain) = (names(paths, overlay), escape(domain).into_owned());
-        let message =
-            format!("error: {name} has no rules for domain '{domain}': {}\n", escape(&help));
-        return Err(fail(&message, ExitCode::from(USAGE)));
+        let name = names(paths, overlay);
+        let error = format!("{name} has no rules for domain '{domain}': {help}");
+        return Err(fail(&error, ExitCode::from(USAGE)));
     }
-    Ok(loaded.rules)
+    Ok(rules)
 }
 
 fn names(paths: &[PathBuf], overlay: &[PathBuf]) -> String {

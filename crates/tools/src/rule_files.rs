@@ -11,7 +11,6 @@ use weir_rules::{
     Document, Lists, Loaded, Overlay, Problem, Problems, RuleOptions, RuleSet, SourceFile,
 };
 
-/// Whether a path means standard input.
 pub fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
@@ -30,27 +29,28 @@ pub struct RuleFileArgs {
 }
 
 impl RuleFileArgs {
-    /// Reads and compiles rule files; none after errors, which are printed.
+    /// As [`load_default`].
     pub fn load(&self, paths: &[PathBuf]) -> Option<RuleSet> {
-        let loaded = load_default(paths, &self.overlay, self.merge_domains);
-        if loaded.is_good() {
-            return Some(loaded.rules);
-        }
-        // Standard error may be closed.
-        let _ = io::stderr().write_all(loaded.render_errors().as_bytes());
-        None
+        load_default(paths, &self.overlay, self.merge_domains)
     }
 }
 
-/// As [`load`], with the bounds of commands that have no settings for them.
+/// Reads and compiles rule files as [`load`] does, with the bounds of commands that have no settings for them; none
+/// after errors, which are printed.
 pub fn load_default(
     paths: &[PathBuf],
     overlays: &[PathBuf],
     merge_domains: bool,
-) -> Loaded<SourceFile> {
+) -> Option<RuleSet> {
     let options =
         RuleOptions { merge_domains, lists: Lists::BesideRules, ..RuleOptions::default() };
-    load(paths, overlays, &options, &Selection::of_roots(Vec::new())).loaded
+    let loaded = load(paths, overlays, &options, &Selection::of_roots(Vec::new())).loaded;
+    if loaded.is_good() {
+        return Some(loaded.rules);
+    }
+    // Standard error may be closed.
+    let _ = io::stderr().write_all(loaded.render_errors().as_bytes());
+    None
 }
 
 /// Rule files that were compiled, and the files beside them that nothing names.

@@ -117,15 +117,14 @@ fn delete(args: &TargetArgs, kind: Kind) -> Result<(Vec<Value>, Option<ClientErr
             let (domain, descriptor) = parsed.map_err(ClientError::Usage)?;
             // The server knows whether one domain alone has rules.
             let query = [("descriptor", &*descriptor_text(&descriptor.entries()))];
-            let only = match domain {
+            let domain = match domain {
                 "" => {
                     let explained = client.get(&with_query("/v1/explain", &query))?;
                     read::<Explained<LiveDescriptor>>(&explained)?.domain
                 }
-                _ => String::new(),
+                domain => domain.to_owned(),
             };
-            let domain = if domain.is_empty() { &only } else { domain };
-            kind.find(&list()?, domain, &descriptor)?
+            kind.find(&list()?, &domain, &descriptor)?
         }
     };
     let by = args.by.name();

@@ -47,7 +47,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use self::bans::Bans;
 use self::history::{History, Spans};
-use self::merge::{Merged, merge};
+use self::merge::merge;
 use self::near::{Near, NearKeys};
 use self::news::News;
 use self::share::Share;
@@ -70,16 +70,13 @@ const DENIED: usize = 1;
 const WOULD_BE_DENIED: usize = 2;
 const COUNTED: usize = 3;
 
-/// How keys are counted.
 #[derive(Clone, Debug)]
 pub struct TopOptions {
     /// The rows of each list, on each thread; at least 1.
     pub entries: usize,
     /// Descriptor keys whose values are shown as hashes.
     pub redact: Vec<String>,
-    /// The number of threads that count.
     pub threads: usize,
-    /// Whether replicas share their lists.
     pub share: bool,
 }
 
@@ -133,7 +130,6 @@ pub struct Recorded<'a> {
     pub outcome: Outcome<'a>,
 }
 
-/// What was decided about hits.
 #[derive(Clone, Copy, Debug)]
 pub enum Outcome<'a> {
     /// Admitted, at or over `near_limit_ratio` of some limits.
@@ -148,7 +144,6 @@ pub enum Outcome<'a> {
 }
 
 impl Top {
-    /// Returns empty lists.
     pub fn new(options: TopOptions, clock: Arc<dyn Monotonic>) -> Top {
         let lists = || Lists {
             counted: std::array::from_fn(|_| Sketch::new(options.entries.max(1))),
@@ -251,22 +246,22 @@ impl Top {
 
     /// Returns one list of all threads.
     pub fn list(&self, query: &TopQuery<'_>) -> TopList {
+        let now = self.clock.monotonic();
+        let seconds = now.saturating_sub(self.started) / SECOND;
         match query.by {
             By::Hits => self.counted(HITS, query),
             By::Denied => self.counted(DENIED, query),
             By::WouldBeDenied => self.counted(WOULD_BE_DENIED, query),
             By::Near => {
-                let now = self.clock.monotonic();
                 let copies = self.lists.iter().map(|of| of.lists.lock().near.snapshot());
                 let merged = merge(copies.collect(), Near::combine);
-                let seconds = now.saturating_sub(self.started) / SECOND;
                 TopList { seconds, ..list::by_fraction(merged, query, &self.redaction, now) }
             }
             By::Banned => {
-                let now = self.clock.monotonic();
-                let seconds = now.saturating_sub(self.started) / SECOND;
+                let copies = self.lists.iter().map(|of| of.lists.lock().bans.snapshot(now));
+                let merged = merge(copies.collect(), |end: &mut u64, other| *end = other.max(*end));
                 let ends_in = |_: u64, ends_in: &u64| Some(*ends_in);
-                let list = list::by_count(self.bans(now), query, &self.redaction, ends_in);
+                let list = list::by_count(merged, query, &self.redaction, ends_in);
                 TopList { seconds, window: Window::Start, ..list }
             }
         }
@@ -291,12 +286,6 @@ impl Top {
         }
         let ends_in = |hash: u64, &(): &()| Some((ends.get(&hash)? - now).div_ceil(1_000));
         TopList { seconds, ..list::by_count(merged, query, &self.redaction, ends_in) }
-    }
-
-    /// Returns the bans of all threads, with the milliseconds until each ends.
-    fn bans(&self, now: Micros) -> Merged<u64> {
-        let copies = self.lists.iter().map(|of| of.lists.lock().bans.snapshot(now));
-        merge(copies.collect(), |ends_in, other| *ends_in = other.max(*ends_in))
     }
 
     /// Writes the lists once a second, if they are to be shared. Never ends.

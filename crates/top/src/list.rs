@@ -60,7 +60,6 @@ named_enum! {
     }
 }
 
-/// Selects the rows to return.
 #[derive(Clone, Copy)]
 pub struct TopQuery<'a> {
     pub by: By,
@@ -104,7 +103,6 @@ pub struct TopList {
     /// The window; of those near a limit or banned, all time.
     #[serde(default)]
     pub window: Window,
-    /// Whose hits these are.
     #[serde(default)]
     pub scope: Scope,
     /// The replicas whose lists these are.
@@ -239,8 +237,7 @@ fn list<P>(
     let Merged { mut rows, total, unlisted, .. } = merged;
     let cut_off = rows.drain(query.limit.min(rows.len())..).map(|row| row.count).max();
     let row = |row: &Row<P>| {
-        let mut shown = shown(&row.key, redaction);
-        (shown.count, shown.error) = (row.count, row.error);
+        let mut shown = shown(row, redaction);
         complete(row, &mut shown);
         shown
     };
@@ -258,8 +255,8 @@ fn list<P>(
     }
 }
 
-/// Returns a row without its numbers.
-fn shown(key: &RowKey, redaction: &Redaction) -> TopRow {
+/// Returns a row with its counts, and without what is special to its list.
+fn shown<P>(Row { key, count, error, .. }: &Row<P>, redaction: &Redaction) -> TopRow {
     let (domain, entries) = key.texts();
     let entry = |entry: &Entry<'_>| OwnedEntry {
         key: entry.0.to_owned(),
@@ -271,8 +268,8 @@ fn shown(key: &RowKey, redaction: &Redaction) -> TopRow {
         entries: entries.iter().map(entry).collect(),
         rule,
         cut: key.is_cut(),
-        count: 0,
-        error: 0,
+        count: *count,
+        error: *error,
         banned_ms: None,
         near: None,
         tag: redaction.tag(key.cut_tag),

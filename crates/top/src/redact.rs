@@ -11,7 +11,6 @@ use weir_common::entry::Entry;
 use weir_common::random::random_bytes;
 use weir_rules::Rule;
 
-/// Hexadecimal digits of a shown hash.
 const HASH_DIGITS: usize = 16;
 
 /// What the id of a secret is the hash of.

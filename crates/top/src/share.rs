@@ -35,16 +35,12 @@ const VERSION: u32 = 1;
 /// Why there are no lists of other replicas.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotShared {
-    /// Sharing is off.
     #[error("the lists of replicas are not shared")]
     Off,
-    /// This replica has not written its own lists yet.
     #[error("no lists are written to redis yet")]
     NotYet,
-    /// Redis does not permit it.
     #[error("redis refuses the lists of replicas")]
     Refused,
-    /// Redis cannot be read.
     #[error("the lists of replicas cannot be read: {0}")]
     Store(#[from] StoreError),
 }
@@ -264,11 +260,6 @@ impl SharedKey {
     }
 }
 
-/// Returns what a row is the count of, in all replicas: the key with its rule, and the limit.
-fn identity(row: &TopRow) -> (SharedKey, Option<String>) {
-    (SharedKey::of(row), row.near.as_ref().map(|near| near.limit.clone()))
-}
-
 /// Merges the lists of replicas, each with all of its rows.
 fn merge(own: TopList, others: impl Iterator<Item = TopList>, query: &TopQuery<'_>) -> TopList {
     let mut all = TopList { scope: Scope::All, replicas: 0, rows: Vec::new(), ..own };
@@ -282,7 +273,9 @@ fn merge(own: TopList, others: impl Iterator<Item = TopList>, query: &TopQuery<'
         all.total = all.total.saturating_add(list.total);
         all.unlisted = all.unlisted.saturating_add(list.unlisted);
         for row in list.rows {
-            let at = *index.entry(identity(&row)).or_insert(all.rows.len());
+            // What a row is the count of, in all replicas.
+            let counted = (SharedKey::of(&row), row.near.as_ref().map(|near| near.limit.clone()));
+            let at = *index.entry(counted).or_insert(all.rows.len());
             let Some(known) = all.rows.get_mut(at) else {
                 all.rows.push(row);
                 listed.push((all.replicas, list.unlisted));

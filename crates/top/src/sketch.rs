@@ -20,6 +20,8 @@
 //! whose order is repaired only when a row is to be replaced: counts only grow, so that the top is the
 //! least once its count is up to date.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::hash::{BuildHasher, Hasher};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
@@ -127,13 +129,12 @@ impl<P> Sketch<P> {
             capacity: self.capacity,
             rows: Vec::with_capacity(rows),
             index: HashTable::with_capacity(rows),
-            order: Order { heap: Vec::with_capacity(self.order.heap.len()) },
+            order: Order { heap: BinaryHeap::with_capacity(self.order.heap.len()) },
             cells: Cells { cells: vec![0; self.cells.cells.len()].into(), greatest: 0 },
             total: 0,
         }
     }
 
-    /// Returns the rows of the sketch, to be merged with others.
     pub fn into_snapshot(self) -> Snapshot<P> {
         Snapshot { rows: self.rows, cells: self.cells, total: self.total }
     }
@@ -322,11 +323,11 @@ pub(super) fn cell_at(hash: u64, cells: usize) -> usize {
     (hash >> 24) as usize & cells.wrapping_sub(1)
 }
 
-/// A binary heap of rows by counts that they had: the least at the top.
+/// The rows by counts that they had: the least at the top.
 #[derive(Debug, Default)]
 struct Order {
     /// A count and the index of its row; empty until all rows are taken and the least is needed.
-    heap: Vec<(u64, u32)>,
+    heap: BinaryHeap<Reverse<(u64, u32)>>,
 }
 
 impl Order {
@@ -338,45 +339,23 @@ impl Order {
     /// Returns a lower bound of the least count; 0 while there are free rows.
     #[inline]
     fn bound(&self) -> u64 {
-        self.heap.first().map_or(0, |(count, _)| *count)
+        self.heap.peek().map_or(0, |Reverse((count, _))| *count)
     }
 
     /// Returns the least count and the index of its row; 0 and 0 if there are none.
     fn least<P>(&mut self, rows: &[Row<P>]) -> (u64, u32) {
         if self.heap.is_empty() {
-            self.heap.extend(rows.iter().map(|row| row.count).zip(0..));
-            // A sorted list is a heap.
-            self.heap.sort_unstable();
+            self.heap.extend(rows.iter().map(|row| row.count).zip(0..).map(Reverse));
         }
-        while let Some((known, at)) = self.heap.first_mut() {
-            let count = rows.get(*at as usize).map_or(0, |row| row.count);
-            if count == *known {
-                return (count, *at);
+        while let Some(mut top) = self.heap.peek_mut() {
+            let Reverse((known, at)) = *top;
+            let count = rows.get(at as usize).map_or(0, |row| row.count);
+            if count == known {
+                return (count, at);
             }
-            *known = count;
-            self.sift_down();
+            // The heap restores its order once `top` is dropped.
+            *top = Reverse((count, at));
         }
         (0, 0)
-    }
-
-    /// Restores the order after the count of the top has grown.
-    fn sift_down(&mut self) {
-        let (heap, mut at) = (&mut *self.heap, 0);
-        let Some(&moved) = heap.first() else { return };
-        loop {
-            let left = 2 * at + 1;
-            let child = match heap.get(left..) {
-                Some([a, b, ..]) => left + usize::from(b.0 < a.0),
-                Some([_]) => left,
-                _ => break,
-            };
-            let least = heap[child];
-            if moved.0 <= least.0 {
-                break;
-            }
-            heap[at] = least;
-            at = child;
-        }
-        heap[at] = moved;
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tonic::metadata::{Ascii, MetadataKey, MetadataMap, MetadataValue};
 use tonic::transport::Endpoint;
 
-use weir_api::grpc_client::{self, TlsError};
-use weir_client::tls::ClientCertificates;
+use weir_api::grpc_client;
+use weir_client::tls::{ClientCertificates, ClientTlsError};
 use weir_common::error::SetupError;
 use weir_common::secret::SecretUrl;
 
@@ -99,10 +99,10 @@ fn with_tls(endpoint: Endpoint, tls: &XdsTls) -> Result<Endpoint, SetupError> {
     let name = &tls.server_name;
     grpc_client::with_tls(endpoint, &pem, name).map_err(|error| {
         SetupError::Invalid(match error {
-            TlsError::ServerName => format!(
+            ClientTlsError::Name(_) => format!(
                 "rules.xds.tls.server_name is {name:?}; write a DNS name of the server's certificate"
             ),
-            TlsError::Other(error) => format!("rules.xds.tls: {error}; see rules.xds.url"),
+            ClientTlsError::Certificates(error) => format!("rules.xds.tls: {error}; see rules.xds.url"),
         })
     })
 }

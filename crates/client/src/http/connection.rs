@@ -21,7 +21,6 @@ const MAX_HEAD_BYTES: usize = 16 << 10;
 
 pub type Body = Full<Bytes>;
 
-/// Why a request over HTTP fails.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     #[error("{0}")]

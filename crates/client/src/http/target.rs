@@ -83,9 +83,10 @@ impl TryFrom<Uri> for Target {
         // A port that is not a number, or too large, is none to this parser.
         let has_port = authority(&url).len() > host.len();
         let port = match url.port_u16() {
-            Some(0) => return Err(not_a_port()),
+            Some(0) | None if has_port => {
+                return Err(format!("the port is not a number from 1 to 65535; {FIX}"));
+            }
             Some(port) => port,
-            None if has_port => return Err(not_a_port()),
             None if is_tls => 443,
             None => 80,
         };
@@ -101,10 +102,6 @@ impl TryFrom<Uri> for Target {
 fn authority(url: &Uri) -> &str {
     let authority = url.authority().map_or("", |authority| authority.as_str());
     authority.rsplit_once('@').map_or(authority, |(_, host)| host)
-}
-
-fn not_a_port() -> String {
-    format!("the port is not a number from 1 to 65535; {FIX}")
 }
 
 #[cfg(test)]

@@ -4,27 +4,6 @@ use super::sink::{MetricFamily, MetricSink, OwnedValue, SampleValue};
 
 /// Keeps samples grouped by family (metric), in the order in which they were added: a sink for several sources
 /// with the same families. Another sink then receives each family once.
-///
-/// ```
-/// # use weir_common::metrics::{MergedFamilies, MetricFamily, MetricSink};
-/// const TRIPS: MetricFamily =
-///     MetricFamily::counter("redis_round_trips", "Round trips", &["redis"]);
-/// let mut merged = MergedFamilies::default();
-/// for redis in ["main", "per_second"] {
-///     merged.set_label("redis", redis);
-///     let sink: &mut dyn MetricSink = &mut merged;
-///     sink.counter(TRIPS, 7);
-/// }
-/// let mut out = MergedFamilies::default();
-/// merged.write(&mut out);
-/// assert_eq!(
-///     out.lines(),
-///     [
-///         r#"redis_round_trips [("redis", "main")] 7"#,
-///         r#"redis_round_trips [("redis", "per_second")] 7"#,
-///     ],
-/// );
-/// ```
 #[derive(Debug, Default)]
 pub struct MergedFamilies {
     families: Vec<(MetricFamily, Vec<Sample>)>,
@@ -93,5 +72,32 @@ impl MetricSink for MergedFamilies {
         let labels = self.label.iter().chain(labels);
         let labels = labels.map(|(name, value)| ((*name).into(), (*value).into())).collect();
         samples.push(Sample { labels, value: value.into() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_family_of_two_sources_is_passed_on_once() {
+        const TRIPS: MetricFamily =
+            MetricFamily::counter("redis_round_trips", "Round trips", &["redis"]);
+        let mut merged = MergedFamilies::default();
+        for redis in ["main", "per_second"] {
+            merged.set_label("redis", redis);
+            let sink: &mut dyn MetricSink = &mut merged;
+            sink.counter(TRIPS, 7);
+        }
+        let mut out = MergedFamilies::default();
+        merged.write(&mut out);
+        assert_eq!(
+            out.lines(),
+            [
+                r#"redis_round_trips [("redis", "main")] 7"#,
+                r#"redis_round_trips [("redis", "per_second")] 7"#,
+            ]
+        );
+        assert_eq!(out.families().count(), 1);
     }
 }

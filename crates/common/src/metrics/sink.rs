@@ -40,9 +40,7 @@ pub struct MetricFamily {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricType {
-    /// A number that only grows.
     Counter,
-    /// A number that may fall.
     Gauge,
     Histogram,
 }

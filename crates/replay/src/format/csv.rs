@@ -19,7 +19,6 @@ pub(crate) struct Csv {
     reader: Reader,
     /// The index of each column's field, if it is used; none before the header.
     header: Option<Vec<Option<usize>>>,
-    /// The values of a line, without quotes.
     unquoted: Vec<u8>,
     /// The end of each value in `unquoted`.
     ends: Vec<usize>,

@@ -21,6 +21,7 @@ const compact = new Intl.NumberFormat('en-US', { notation: 'compact' });
 const code = text => make('code', '', text);
 const note = (...children) => make('span', 'note', ...children);
 const hint = (...children) => make('p', 'hint', ...children);
+const anchor = (id, text) => Object.assign(make('a', '', text), { href: `#${id}` });
 const sum = values => values.reduce((total, value) => total + value, 0);
 /** Text in which a narrow page does not break the options. */
 const prose = text => text.split(/(--[a-z-]{1,20}(?![a-z-]))/).map(part => (part.startsWith('--') ? make('span', 'word', part) : part));
@@ -254,11 +255,7 @@ function showHeadline() {
 }
 
 function showContents() {
-  const list = make('ul', '', ...links.map(([id, title]) => {
-    const link = make('a', '', title);
-    link.href = `#${id}`;
-    return make('li', '', link);
-  }));
+  const list = make('ul', '', ...links.map(([id, title]) => make('li', '', anchor(id, title))));
   const contents = make('nav', '', list);
   contents.ariaLabel = 'Contents';
   document.querySelector('header').after(contents);
@@ -385,9 +382,7 @@ function whyEmpty() {
     traffic.invalid ? `${counted(traffic.invalid, 'line')} cannot be read` : '',
     traffic.without_descriptors ? `${counted(traffic.without_descriptors, 'line')} lack a field of every descriptor` : '',
   ].filter(Boolean);
-  const link = make('a', '', 'what was read');
-  link.href = '#traffic';
-  return [reasons.join(', and ') || `${counted(traffic.lines, 'line')} was read`, ': see ', link, '.'];
+  return [reasons.join(', and ') || `${counted(traffic.lines, 'line')} was read`, ': see ', anchor('traffic', 'what was read'), '.'];
 }
 
 function descriptorText({ descriptor, lines_without_it: missing, first_missing_field: field, nearly_distinct: distinct }) {

@@ -58,16 +58,14 @@ where
                 (("@timestamp", format!("{now:.9}")), level)
             }
         };
-        for (name, text) in [time, ("level", level)] {
-            fields.list.push((name.to_owned(), text.into()));
-        }
+        fields.list.extend([time, ("level", level)].map(|(name, text)| (name, Value::from(text))));
         event.record(&mut fields);
         if self.0 == Names::Reference {
             fields.list.sort_by(|(a, _), (b, _)| a.cmp(b));
         }
         // The ids of the recorded request that the event belongs to come last.
         for (name, id) in spans::current().iter().flat_map(TraceIds::fields) {
-            fields.list.push((name.to_owned(), id.into()));
+            fields.list.push((name, id.into()));
         }
         // JSON escapes no control characters outside ASCII. The only newline is the one that ends the line.
         let mut out = Escaping::new(out, "\n");
@@ -82,7 +80,7 @@ where
 
 struct Fields {
     names: Names,
-    list: Vec<(String, Value)>,
+    list: Vec<(&'static str, Value)>,
 }
 
 impl Fields {
@@ -93,7 +91,7 @@ impl Fields {
             (Names::Reference, "level") => "fields.level",
             (_, name) => name,
         };
-        self.list.push((name.to_owned(), value.into()));
+        self.list.push((name, value.into()));
     }
 }
 

@@ -37,7 +37,6 @@ pub struct LevelsError;
 impl FromStr for LogLevels {
     type Err = LevelsError;
 
-    /// Reads `info`, `info,h2=debug` or `h2=debug`.
     fn from_str(text: &str) -> Result<LogLevels, LevelsError> {
         let (mut weir, mut libraries) = (None, Vec::new());
         for part in text.split(',').map(str::trim) {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Write};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use tracing_subscriber::fmt::MakeWriter;
@@ -79,13 +79,8 @@ impl Queue {
 
     /// Waits until all lines are written, for at most `timeout`.
     pub fn flush(&self, timeout: Duration) {
-        let deadline = Instant::now() + timeout;
-        let mut state = self.0.state.lock();
-        while !state.is_idle() {
-            if self.0.idle.wait_until(&mut state, deadline).timed_out() {
-                return;
-            }
-        }
+        let is_busy = |state: &mut State| !state.is_idle();
+        self.0.idle.wait_while_for(&mut self.0.state.lock(), is_busy, timeout);
     }
 }
 

@@ -43,7 +43,6 @@ pub(crate) struct Series {
     pub labels: Vec<(String, String)>,
     /// The help text; empty if the mapping has none.
     pub help: Arc<str>,
-    /// What values are multiplied by.
     pub scale: f64,
     pub observer: Observer,
 }

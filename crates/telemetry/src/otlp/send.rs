@@ -36,7 +36,6 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Where spans are sent to.
 #[derive(Clone, Debug)]
 pub struct OtlpOptions {
     pub resource: OtlpResource,
@@ -65,7 +64,6 @@ named_enum! {
     }
 }
 
-/// Counts of what was sent.
 #[derive(Clone, Debug, Default)]
 pub struct OtlpCounts {
     sent: Counter,

@@ -1,20 +1,12 @@
 //! The formats that Prometheus reads, and the choice of one by the `Accept` header of a request.
 
-/// A format that Prometheus reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TextFormat {
-    /// Prometheus' text format 0.0.4.
-    Prometheus,
-    /// OpenMetrics 1.0.
-    OpenMetrics,
-}
-
-impl TextFormat {
-    pub fn content_type(self) -> &'static str {
-        match self {
-            TextFormat::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
-            TextFormat::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-        }
+weir_common::named_enum! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum TextFormat, content_type {
+        /// Prometheus' text format 0.0.4.
+        Prometheus = "text/plain; version=0.0.4; charset=utf-8",
+        /// OpenMetrics 1.0.
+        OpenMetrics = "application/openmetrics-text; version=1.0.0; charset=utf-8",
     }
 }
 

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::histogram::{quantile, scaled, with_bounds};
+use super::histogram::{scaled, with_bounds};
 use super::{ReferenceOptions, ReferenceSink, StatisticSink};
 use crate::mapper::builtin::builtin;
 use crate::mapper::mapping::{Mapper, Observer, Series, StatisticType};
 use crate::name_cache::NameCache;
 use crate::prometheus::PrometheusWriter;
-use weir_common::metrics::{HistogramSnapshot, MetricSink, SampleValue};
+use weir_common::metrics::{HistogramSnapshot, MetricSink, SampleValue, quantile};
 
 /// The help of series whose mapping has none.
 const HELP: &str = "A statistic of envoyproxy/ratelimit";
@@ -165,7 +165,8 @@ impl PageFamily {
                     for share in quantiles.iter() {
                         let text = share.to_string();
                         let labels = [&labels[..], &[("quantile", &text)]].concat();
-                        writer.line("", &labels, quantile(histogram, *share));
+                        let value = quantile(&histogram.bounds, &histogram.counts, *share);
+                        writer.line("", &labels, value.unwrap_or(f64::NAN));
                     }
                     writer.line("_sum", &labels, histogram.sum);
                     writer.line("_count", &labels, histogram.count() as f64);

@@ -13,7 +13,6 @@ pub enum Dialect {
     DogStatsD(Vec<Mogrifier>),
 }
 
-/// Replaces the names that a pattern matches.
 #[derive(Clone, Debug)]
 pub struct Mogrifier {
     pattern: Regex,
@@ -26,7 +25,6 @@ pub struct MogrifierError {
     /// The part: `PATTERN`, `NAME` or `TAGS`.
     pub part: &'static str,
     pub message: String,
-    /// What to write instead.
     pub help: &'static str,
 }
 

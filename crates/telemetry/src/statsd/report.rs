@@ -27,7 +27,6 @@ impl StatisticSink for Totals {
     }
 }
 
-/// Lines that are ready to be sent.
 #[derive(Debug, Default)]
 pub struct StatsdBatch {
     pub text: String,

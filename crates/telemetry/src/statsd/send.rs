@@ -39,7 +39,6 @@ pub struct Sender {
     address: String,
     protocol: StatsdProtocol,
     tcp: Option<TcpStream>,
-    /// Whether the exporter ends.
     ending: watch::Receiver<bool>,
     /// Lines that no datagram had room for.
     skipped: u64,

@@ -9,11 +9,8 @@ const MAX_LINE_BYTES: u64 = 1 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnWarnings {
-    /// The change is made, and the warnings are printed.
     Continue,
-    /// Warnings prevent the change.
     Deny,
-    /// The user decides about the change.
     Ask,
 }
 

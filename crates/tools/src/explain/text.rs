@@ -44,13 +44,12 @@ pub(crate) fn print(explained: &Explained<LiveDescriptor>, out: &mut dyn Write) 
 
 fn print_step(step: &ExplainedStep, out: &mut dyn Write) -> io::Result<()> {
     let entry = entries(std::slice::from_ref(&step.entry));
-    let part = match step.reserve {
-        Some(ReserveStep::Reserve) => "names the reservation",
-        Some(ReserveStep::Settle) => "marks a settling call",
-        Some(ReserveStep::NoId) | None => "",
-    };
-    if !part.is_empty() {
-        return line(out, &format!("  {entry} {part}"));
+    match step.reserve {
+        Some(ReserveStep::Reserve) => {
+            return line(out, &format!("  {entry} names the reservation"));
+        }
+        Some(ReserveStep::Settle) => return line(out, &format!("  {entry} marks a settling call")),
+        Some(ReserveStep::NoId) | None => {}
     }
     let Some(matched) = &step.matched else {
         return line(out, &format!("  {entry} matches nothing"));

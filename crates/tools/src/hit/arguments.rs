@@ -70,16 +70,12 @@ fn parse_repeat(text: &str) -> Result<NonZeroU64, String> {
 
 pub(super) fn request(args: &HitArgs) -> Result<RateLimitRequest, String> {
     let mut request = from_arguments(&args.domain)?;
-    match args.hits {
-        None => {}
+    request.hits_addend = args.hits.unwrap_or_default();
+    for descriptor in &mut request.descriptors {
         // The request's own 0 means one hit.
-        Some(0) => {
-            request.descriptors.iter_mut().for_each(|descriptor| descriptor.hits_addend = Some(0));
-        }
-        Some(hits) => request.hits_addend = hits,
+        descriptor.hits_addend = (args.hits == Some(0)).then_some(0);
+        descriptor.is_negative_hits = args.refund;
     }
-    let descriptors = request.descriptors.iter_mut();
-    descriptors.for_each(|descriptor| descriptor.is_negative_hits = args.refund);
     Ok(request)
 }
 

@@ -26,7 +26,6 @@ const FLAGS: [(&str, Becomes); 8] = [
     ("oltp-protocol", Becomes::Nothing),
 ];
 
-/// Returns the arguments with flags of envoyproxy/ratelimit's client rewritten to those of `weir hit`.
 pub fn rewrite(args: Vec<OsString>) -> Vec<OsString> {
     if args.get(1).is_none_or(|command| command != "hit") {
         return args;

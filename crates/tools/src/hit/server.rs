@@ -8,7 +8,8 @@ use tonic::{Code, Status};
 
 use super::arguments::HitArgs;
 use crate::http_client::is_not_tls;
-use weir_api::grpc_client::{self, TlsError};
+use weir_api::grpc_client;
+use weir_client::tls::ClientTlsError;
 use weir_common::error::with_causes;
 
 pub(super) async fn connect(args: &HitArgs) -> Result<Channel, String> {
@@ -78,9 +79,9 @@ fn with_tls(endpoint: Endpoint, args: &HitArgs) -> Result<Endpoint, String> {
     let pem = args.files.certificates().read()?;
     let name = args.server_name.as_deref().unwrap_or_default();
     grpc_client::with_tls(endpoint, &pem, name).map_err(|error| match error {
-        TlsError::ServerName => {
+        ClientTlsError::Name(_) => {
             format!("--server-name is {name:?}; write a DNS name of the server's certificate")
         }
-        TlsError::Other(error) => error,
+        ClientTlsError::Certificates(error) => error,
     })
 }

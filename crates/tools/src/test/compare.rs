@@ -5,7 +5,6 @@ use super::read::RESULTS;
 use super::report::{Difference, duration_text};
 use weir_limit::{Micros, ReservationResult, SECOND};
 
-/// The responses to the requests of one step.
 #[derive(Debug, Default)]
 pub(super) struct Responses {
     pub ok: u32,
@@ -13,8 +12,6 @@ pub(super) struct Responses {
     /// The number, from 1, of the first response whose code is not the expected one.
     pub first_unexpected: Option<u32>,
     pub last: Response,
-    /// Why the request is invalid, and has no response.
-    pub error: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -41,10 +38,6 @@ pub(super) struct Status {
 
 pub(super) fn compare(expect: &Expect, responses: &Responses) -> Vec<Difference> {
     let mut found = Differences::default();
-    if let Some(error) = &responses.error {
-        found.0.push(Difference::new("response", "a decision", error));
-        return found.0;
-    }
     found.add("ok", expect.ok, responses.ok, |n| n.to_string());
     found.add("over", expect.over, responses.over, |n| n.to_string());
     if let (Some(expected), Some(number)) = (expect.over_limit, responses.first_unexpected) {

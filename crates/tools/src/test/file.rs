@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use weir_api::headers::HeaderNames;
+use weir_common::descriptor::DescriptorArg;
 use weir_limit::{Micros, ReservationResult};
 use weir_limiter::{LimiterOptions, Override, ReservationStep};
 use weir_rules::Position;
@@ -71,7 +72,7 @@ pub(super) struct Step {
 
 #[derive(Debug, Default)]
 pub(super) struct DescriptorSpec {
-    pub entries: Vec<(String, String)>,
+    pub entries: DescriptorArg,
     pub hits: Option<u64>,
     pub refund: bool,
     pub limit: Option<Override>,

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use super::report::{FileReport, Report, TestReport, duration_text};
+use super::report::{FileReport, Report, TestReport};
 use weir_common::escape::escape;
 
 /// Prints the results as XML, with a `testsuite` for each file.
@@ -50,19 +50,13 @@ fn print_test(file: &FileReport, test: &TestReport, out: &mut impl Write) -> io:
     writeln!(out, ">")?;
     let message = first.differences.first().map(ToString::to_string).unwrap_or_default();
     let message = format!("step {}: {message}", first.step);
-    let mut text = String::new();
-    for failure in &test.failures {
-        let (name, place, at) = (&file.name, failure.position, duration_text(failure.at));
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{name}{place}: step {} at {at}", failure.step);
-        for difference in &failure.differences {
-            let _ = writeln!(text, "  {}", escape(&difference.to_string()));
-        }
-    }
+    let mut text: Vec<String> =
+        test.failures.iter().flat_map(|failure| failure.lines(&file.name)).collect();
     if test.omitted > 0 {
-        let _ = writeln!(text, "and {} more failed steps", test.omitted);
+        text.push(format!("and {} more failed steps", test.omitted));
     }
-    writeln!(out, r#"      <failure message="{}">{}</failure>"#, xml(&message), lines(&text))?;
+    let (message, text) = (xml(&message), lines(&text.join("\n")));
+    writeln!(out, r#"      <failure message="{message}">{text}</failure>"#)?;
     writeln!(out, "    </testcase>")
 }
 

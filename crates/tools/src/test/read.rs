@@ -106,10 +106,8 @@ fn paths(reader: &mut Reader<'_>, key: &str, value: &Node<'_>) -> Vec<PathBuf> {
 
 fn default(reader: &mut Reader<'_>, key: &str, value: &Node<'_>, defaults: &mut Defaults) {
     match key {
-        "domain" => {
-            defaults.domain = Some(reader.name(value, key).unwrap_or_default().into());
-        }
-        "start" => {
+        "domain" => defaults.domain = Some(reader.name(value, key).unwrap_or_default().into()),
+        _ => {
             let start = value.text().and_then(|text| text.parse::<Timestamp>().ok());
             match start.filter(|start| (0..END).contains(&start.as_second())) {
                 Some(start) => {
@@ -122,7 +120,6 @@ fn default(reader: &mut Reader<'_>, key: &str, value: &Node<'_>, defaults: &mut 
                 }
             }
         }
-        _ => {}
     }
 }
 

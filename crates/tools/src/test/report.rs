@@ -5,6 +5,7 @@ use std::fmt::{self, Display};
 use std::time::Duration;
 
 use weir_common::duration::exact;
+use weir_common::escape::escape;
 use weir_limit::Micros;
 use weir_rules::source::RuleFile;
 use weir_rules::{Loaded, Omitted, OverlayReport, Position, Problem, RuleSet};
@@ -65,7 +66,6 @@ impl Report {
         self.files.iter().map(FileReport::failed).sum()
     }
 
-    /// The rules that no test of any file reaches.
     pub fn unreached(&self) -> Vec<&str> {
         let mut all = BTreeMap::<&str, bool>::new();
         for (rule, is_reached) in self.files.iter().flat_map(|file| &file.rules) {
@@ -109,6 +109,16 @@ impl FileReport {
 impl TestReport {
     pub fn is_good(&self) -> bool {
         self.failures.is_empty()
+    }
+}
+
+impl Failure {
+    /// Returns lines with the step and its differences, without any control character.
+    pub fn lines(&self, file: &str) -> Vec<String> {
+        let (place, at) = (self.position, duration_text(self.at));
+        let step = format!("{file}{place}: step {} at {at}", self.step);
+        let differences = self.differences.iter().map(|difference| format!("  {difference}"));
+        std::iter::once(step).chain(differences).map(|line| escape(&line).into_owned()).collect()
     }
 }
 

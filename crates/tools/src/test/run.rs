@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 use super::compare::{Response, Responses, Status, compare};
-use super::file::{DescriptorSpec, ResponseOptions, Step, Test, TestFile};
+use super::file::{ResponseOptions, Step, Test, TestFile};
 use super::read::read;
 use super::report::{Difference, Failure, FileReport, TestReport};
 use weir_api::headers::{HeaderOptions, headers};
@@ -92,7 +92,10 @@ fn run_test<'r>(
     let mut report =
         TestReport { name: test.name, position: test.position, failures: Vec::new(), omitted: 0 };
     for (i, step) in test.steps.iter().enumerate() {
-        let mut differences = compare(&step.expect, &bench.run(step));
+        let mut differences = match bench.run(step) {
+            Ok(responses) => compare(&step.expect, &responses),
+            Err(error) => vec![Difference::new("response", "a decision", error.to_string())],
+        };
         if differences.is_empty() {
             continue;
         }
@@ -147,8 +150,10 @@ impl<'r> Bench<'r> {
         Bench { rules, limiter, clock, start, headers, reached }
     }
 
-    fn run(&mut self, step: &Step) -> Responses {
-        let entries: Vec<Vec<Entry<'_>>> = step.descriptors.iter().map(entries).collect();
+    /// Returns the responses; an error if the request is invalid, and has none.
+    fn run(&mut self, step: &Step) -> Result<Responses, RequestError> {
+        let entries: Vec<Vec<Entry<'_>>> =
+            step.descriptors.iter().map(|spec| spec.entries.entries()).collect();
         let budget = step.reservation.as_ref().map(|(id, step)| Budget { id, step: *step });
         let descriptors: Vec<Descriptor<'_>> = std::iter::zip(&step.descriptors, &entries)
             .map(|(spec, entries)| Descriptor {
@@ -169,13 +174,7 @@ impl<'r> Bench<'r> {
         let mut now = self.start.saturating_add(step.at);
         for number in 1..=step.repeat {
             self.clock.set(now);
-            let decision = match self.decide(&request) {
-                Ok(decision) => decision,
-                Err(error) => {
-                    responses.error = Some(error.to_string());
-                    return responses;
-                }
-            };
+            let decision = self.decide(&request)?;
             let over = decision.over_limit;
             *if over { &mut responses.over } else { &mut responses.ok } += 1;
             if step.expect.over_limit.is_some_and(|expected| expected != over) {
@@ -188,7 +187,7 @@ impl<'r> Bench<'r> {
             }
             now = now.saturating_add(step.every);
         }
-        responses
+        Ok(responses)
     }
 
     fn decide(&self, request: &Request<'_>) -> Result<RequestDecision<'r>, RequestError> {
@@ -262,8 +261,4 @@ impl<'r> Bench<'r> {
         }
         Some(domain.metric_path(status.rule?, descriptor.entries))
     }
-}
-
-fn entries(spec: &DescriptorSpec) -> Vec<Entry<'_>> {
-    spec.entries.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::report::{Failure, FileReport, Report, TestReport, duration_text};
+use super::report::{FileReport, Report, TestReport};
 use crate::print::counted;
 use weir_common::escape::escape;
 
@@ -72,20 +72,11 @@ fn print_test(
         return writeln!(out, "  {good}ok{reset}      {name}");
     }
     writeln!(out, "  {bad}FAILED{reset}  {name}")?;
-    for failure in &test.failures {
-        print_failure(file, failure, out)?;
+    for line in test.failures.iter().flat_map(|failure| failure.lines(&file.name)) {
+        writeln!(out, "    {line}")?;
     }
     match test.omitted {
         0 => Ok(()),
         omitted => writeln!(out, "    and {}", counted(omitted, "more failed step")),
     }
-}
-
-fn print_failure(file: &FileReport, failure: &Failure, out: &mut impl Write) -> io::Result<()> {
-    let (name, place, at) = (escape(&file.name), failure.position, duration_text(failure.at));
-    writeln!(out, "    {name}{place}: step {} at {at}", failure.step)?;
-    for difference in &failure.differences {
-        writeln!(out, "      {}", escape(&difference.to_string()))?;
-    }
-    Ok(())
 }

@@ -11,7 +11,6 @@ use weir_common::duration::rounded;
 use weir_limiter::explain::{Explained, LiveDescriptor};
 use weir_top::{Scope, TopList};
 
-/// The answers of one weir process.
 #[derive(Debug, Serialize)]
 pub(super) struct Replica {
     pub server: String,

@@ -13,7 +13,6 @@ pub(super) enum Values {
     OneOf(Vec<String>),
 }
 
-/// An entry of a descriptor: its key and its values.
 pub(super) type SentEntry = (String, Values);
 
 /// The most descriptors that are tried for one item. It has several because Envoy omits entries of absent headers.

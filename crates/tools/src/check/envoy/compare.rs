@@ -2,6 +2,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ptr;
 
 use super::actions::{SentEntry, Values};
 use super::ends::ends;
@@ -44,7 +45,7 @@ pub(super) fn compare(rules: &RuleSet, sent: &[Sent], is_complete: bool, finding
                     false => ends(level, &sent.entries, position, findings),
                 };
                 let Some(ends) = ends else { return };
-                reached.extend(ends.iter().filter_map(|end| end.rule).map(address));
+                reached.extend(ends.iter().filter_map(|end| end.rule).map(ptr::from_ref));
                 let is_meant = |end: &Candidate<'_>| end.rule.is_some() || end.below.is_empty();
                 *new.insert(ends.iter().any(is_meant))
             }
@@ -81,16 +82,12 @@ pub(super) fn compare(rules: &RuleSet, sent: &[Sent], is_complete: bool, finding
                 let help = "set `domain` of a rate-limit filter to it, or remove its rules";
                 findings.add_at(&rule.origin, message, "", help);
             }
-        } else if !reached.contains(&address(rule)) {
+        } else if !reached.contains(&ptr::from_ref(rule)) {
             let message = format!("no action of Envoy sends what '{}' matches", rule.path());
             let help = "add actions for its entries, in this order, or remove the rule";
             findings.add_at(&rule.origin, message, "", help);
         }
     }
-}
-
-fn address(rule: &Rule) -> usize {
-    std::ptr::from_ref(rule) as usize
 }
 
 /// Returns a descriptor as `key=value`, with `…` for what a request decides.

@@ -111,7 +111,6 @@ impl<'n, 'a> EnvoyConfig<'n, 'a> {
         }
     }
 
-    /// Returns the filter if it is the rate-limit filter.
     fn filter(&self, node: &'n Node<'a>) -> Option<Filter<'n, 'a>> {
         let config = self.typed_config(node).filter(|config| has_type(config, FILTER_TYPE))?;
         let enabled = path(config, &["filter_enabled", "default_value"]);

@@ -8,7 +8,6 @@ use super::service::Clusters;
 use weir_rules::tree::Node;
 use weir_rules::{Origin, Position, RuleSet};
 
-/// A descriptor that Envoy sends.
 #[derive(Debug)]
 pub(super) struct Sent {
     pub domain: String,
@@ -22,9 +21,16 @@ pub(super) struct Sent {
     pub origin: Origin,
 }
 
+impl Sent {
+    /// A descriptor without a limit that one filter sends, with its entries in order.
+    pub fn new(domain: &str, entries: Vec<SentEntry>, origin: Origin) -> Sent {
+        let domain = domain.to_owned();
+        Sent { domain, entries, has_limit: false, is_shared: false, is_quota: false, origin }
+    }
+}
+
 pub(super) const FILTER_TYPE: &str = "filters.http.ratelimit.v3.RateLimit";
 
-/// A filter `envoy.filters.http.ratelimit`.
 pub(super) struct Filter<'n, 'a> {
     /// The key of its configuration in `typed_per_filter_config`.
     pub name: &'n str,
@@ -48,10 +54,8 @@ pub(super) struct EnvoyConfig<'n, 'a> {
     pub extensions: HashMap<&'n str, &'n Node<'a>>,
     /// The keys of the static runtime layers that are 0.
     pub runtime_zeros: HashSet<String>,
-    /// The domains of the quota filters.
     pub quota_domains: BTreeSet<&'n str>,
     pub rules: &'n RuleSet,
-    /// The domains with a rule that reserves.
     pub reserving_domains: HashSet<&'n str>,
 }
 

@@ -22,14 +22,8 @@ pub(super) fn thrift_filters<'n, 'a>(
 
 /// Returns a descriptor that a filter sends for an item of its list, without the entries.
 fn new(filter: &Node<'_>, item: &Node<'_>, findings: &Findings) -> Sent {
-    Sent {
-        domain: text(filter, "domain").to_owned(),
-        entries: Vec::new(),
-        has_limit: get(item, "limit").is_some(),
-        is_shared: false,
-        is_quota: false,
-        origin: findings.origin(item.position),
-    }
+    let (has_limit, origin) = (get(item, "limit").is_some(), findings.origin(item.position));
+    Sent { has_limit, ..Sent::new(text(filter, "domain"), Vec::new(), origin) }
 }
 
 pub(super) fn tcp(filter: &Node<'_>, findings: &mut Findings, sent: &mut Vec<Sent>) {

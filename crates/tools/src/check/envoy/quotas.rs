@@ -41,14 +41,8 @@ pub(super) fn read(
         let entries = entries(settings);
         // Without an id, Envoy decides alone.
         if !entries.is_empty() {
-            sent.push(Sent {
-                domain: domain.to_owned(),
-                entries,
-                has_limit: false,
-                is_shared: false,
-                is_quota: true,
-                origin: findings.origin(settings.position),
-            });
+            let origin = findings.origin(settings.position);
+            sent.push(Sent { is_quota: true, ..Sent::new(domain, entries, origin) });
         }
     });
     true

@@ -17,7 +17,6 @@ fn kinds<'n>(root: &'n Node<'_>) -> Vec<(&'n str, &'n str, Position)> {
     kinds.filter(|(kind, version, _)| !kind.is_empty() && !version.is_empty()).collect()
 }
 
-/// Returns the error for a file that is no Envoy configuration.
 pub(super) fn not_a_configuration(file: &str, documents: &[Node<'_>]) -> Problem {
     let is_rule_file =
         |root: &Node<'_>| get(root, "domain").is_some() && get(root, "descriptors").is_some();

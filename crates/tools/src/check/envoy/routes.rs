@@ -248,14 +248,9 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
             for entries in variants {
                 let shown = format!("{entries:?}");
                 if self.seen.insert((item.position, domain.to_owned(), shown)) {
-                    sent.push(Sent {
-                        domain: domain.to_owned(),
-                        entries,
-                        has_limit: get(item, "limit").is_some(),
-                        is_shared: by_stage,
-                        is_quota: false,
-                        origin: self.findings.origin(item.position),
-                    });
+                    let has_limit = get(item, "limit").is_some();
+                    let new = Sent::new(domain, entries, self.findings.origin(item.position));
+                    sent.push(Sent { has_limit, is_shared: by_stage, ..new });
                 }
             }
         }

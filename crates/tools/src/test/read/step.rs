@@ -215,23 +215,16 @@ fn descriptor(reader: &mut Reader<'_>, node: &Node<'_>) -> DescriptorSpec {
 }
 
 /// Reads entries as text or as a list of maps.
-fn entries(reader: &mut Reader<'_>, node: &Node<'_>) -> Vec<(String, String)> {
-    match node.content() {
-        Content::List(items) => items.iter().map(|item| entry(reader, item)).collect(),
-        _ => entries_of_text(reader, node),
+fn entries(reader: &mut Reader<'_>, node: &Node<'_>) -> DescriptorArg {
+    if let Content::List(items) = node.content() {
+        return DescriptorArg(items.iter().map(|item| entry(reader, item)).collect());
     }
-}
-
-fn entries_of_text(reader: &mut Reader<'_>, node: &Node<'_>) -> Vec<(String, String)> {
-    let Some(text) = reader.text(node, "entries") else { return Vec::new() };
-    match text.parse::<DescriptorArg>() {
-        Ok(descriptor) => descriptor.0,
-        Err(error) => {
-            let message = format_args!("invalid descriptor '{}'", node.shown());
-            reader.error(node.position, &node.shown(), message, &error);
-            Vec::new()
-        }
-    }
+    let Some(text) = reader.text(node, "entries") else { return DescriptorArg::default() };
+    text.parse().unwrap_or_else(|error: String| {
+        let message = format_args!("invalid descriptor '{}'", node.shown());
+        reader.error(node.position, &node.shown(), message, &error);
+        DescriptorArg::default()
+    })
 }
 
 fn entry(reader: &mut Reader<'_>, node: &Node<'_>) -> (String, String) {
@@ -249,26 +242,15 @@ fn entry(reader: &mut Reader<'_>, node: &Node<'_>) -> (String, String) {
 }
 
 fn limit(reader: &mut Reader<'_>, node: &Node<'_>) -> Option<Override> {
-    // The numbers of `envoy.type.v3.RateLimitUnit`.
-    let units = [
-        (Unit::Second.name(), 1),
-        (Unit::Minute.name(), 2),
-        (Unit::Hour.name(), 3),
-        (Unit::Day.name(), 4),
-        (Unit::Month.name(), 5),
-        (Unit::Year.name(), 6),
-        (Unit::Week.name(), 7),
-    ];
+    // In the order of their numbers in `envoy.type.v3.RateLimitUnit`, which start with 1.
+    use Unit::{Day, Hour, Minute, Month, Second, Week, Year};
+    let units = [Second, Minute, Hour, Day, Month, Year, Week].map(Unit::name);
+    let units: Vec<(&str, i32)> = units.into_iter().zip(1..).collect();
     let (mut requests_per_unit, mut unit, mut unit_multiplier) = (None, None, None);
     let fields = reader.fields(node, &LIMIT);
     if let Some((_, value)) = fields.iter().find(|(key, _)| *key == "rate") {
-        let rate = match value.text().unwrap_or_default().parse::<Rate>() {
-            Ok(rate) => rate,
-            Err(help) => {
-                reader.invalid(value, "rate", &help);
-                return None;
-            }
-        };
+        let rate = value.text().unwrap_or_default().parse::<Rate>();
+        let rate = rate.map_err(|help| reader.invalid(value, "rate", &help)).ok()?;
         if let Some((other, _)) = fields.iter().find(|(key, _)| *key != "rate") {
             let message = format_args!("both `rate` and `{other}`");
             let help = "remove one of the two: a rate is the number and the period";

@@ -12,7 +12,6 @@ const REQUEST_ID: &str = "x-request-id";
 
 /// The route for which Envoy sends an item.
 pub(crate) struct ItemPlace<'p, 'n, 'a> {
-    /// The HTTP connection manager.
     pub manager: &'n Node<'a>,
     pub route: &'n Node<'a>,
     /// The `typed_per_filter_config` of the route, the most specific first.
