@@ -80,17 +80,12 @@ impl NextControls {
         if let Some(old) = self.rows.remove(&id) {
             self.index.remove(&old);
         }
-        let (limit, other) = match control {
-            Some(control) if matches!(control.action, Action::Limit { .. }) => {
-                (Some(control), None)
-            }
-            other => (None, other),
-        };
-        if let Some(control) = other {
-            let row = Row::new(control.clone(), control, ChangedPlans::default());
+        let is_limit = |control: &Arc<Control>| matches!(control.action, Action::Limit { .. });
+        if let Some(control) = control.as_ref().filter(|control| !is_limit(control)) {
+            let row = Row::new(control.clone(), control.clone(), ChangedPlans::default());
             self.rows.insert(id.clone(), self.index.insert(row));
         }
-        self.limits.change(&id, limit, rules)
+        self.limits.change(&id, control.filter(is_limit), rules)
     }
 
     /// Returns rules by their keys; the same as long as the rules are the same.
