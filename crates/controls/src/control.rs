@@ -330,10 +330,6 @@ impl Control {
         self.patterns().all(|pattern| pattern.is_any())
     }
 
-    pub(super) fn has_exact_value(&self) -> bool {
-        self.entries.iter().any(|entry| !entry.value.contains('*'))
-    }
-
     pub fn is_expired(&self, now: Micros) -> bool {
         self.until.is_some_and(|until| until <= now)
     }

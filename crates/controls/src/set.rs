@@ -195,8 +195,10 @@ impl ControlSet {
         }
         self.unshared.extend(missing);
         // Replicas without a connection may together have put more than there may be. All drop the same ones.
-        merged.omitted = self.drop_newest(MAX_COMPARED, |control| !control.has_exact_value())
-            + self.drop_newest(MAX_CONTROLS, |_| true);
+        let is_compared =
+            |control: &Control| control.entries.iter().all(|entry| entry.value.contains('*'));
+        merged.omitted =
+            self.drop_newest(MAX_COMPARED, is_compared) + self.drop_newest(MAX_CONTROLS, |_| true);
         self.drop_oldest_tombstones();
         merged
     }
