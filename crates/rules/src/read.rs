@@ -99,15 +99,11 @@ impl Reader<'_> {
         let (reserves, bans) = (reserve_node.is_some(), ban_node.is_some());
         let rule = OfRule { key: &read.key, reserves, bans };
         read.rate_limit = self.rate_limit(&rate_limit, rate_limits, rule);
-        if let Some(reserve) = reserve_node {
-            read.reserve = self.reserve(reserve, node, &read.key, read.rate_limit.as_ref());
-        }
-        if let Some(ban) = ban_node {
-            read.ban = self.ban(ban, read.quota_mode, read.rate_limit.as_ref());
-        }
-        if let Some(lease) = lease_node {
-            read.lease = self.lease(lease, rule, read.rate_limit.as_ref());
-        }
+        let limits = read.rate_limit.as_ref();
+        read.reserve =
+            reserve_node.and_then(|reserve| self.reserve(reserve, node, &read.key, limits));
+        read.ban = ban_node.and_then(|ban| self.ban(ban, read.quota_mode, limits));
+        read.lease = lease_node.is_none_or(|lease| self.lease(lease, rule, limits));
         let text = read.text();
         let is_alone = set.is_none() && !text.contains('*');
         if let Some(node) = share_node.filter(|_| read.share_threshold && is_alone) {
