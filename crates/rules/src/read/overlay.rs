@@ -125,15 +125,13 @@ impl Reader<'_> {
     fn limit_name(&mut self, node: &Node<'_>) -> Option<(Box<str>, Position)> {
         // As the `name` of a limit is read: a boolean or an integer is used as written.
         let is_text = matches!(node.value(), Some(Value::Text(_) | Value::Bool(_) | Value::Int(_)));
-        match node.text().filter(|name| is_text && !name.is_empty()) {
-            Some(name) => Some((name.into(), node.position)),
-            None => {
-                let message = format!("`limit` is {}", node.described());
-                let help = "write the `name` of a limit; without `limit`, `set` changes all limits";
-                self.error(node.position, message, &node.shown(), help);
-                None
-            }
+        let name = node.text().filter(|name| is_text && !name.is_empty());
+        if name.is_none() {
+            let message = format!("`limit` is {}", node.described());
+            let help = "write the `name` of a limit; without `limit`, `set` changes all limits";
+            self.error(node.position, message, &node.shown(), help);
         }
+        name.map(|name| (name.into(), node.position))
     }
 
     /// Reads `match`; returns the position of its entries.
