@@ -96,11 +96,9 @@ impl Domain {
             (None, Some(step)) => {
                 let at = trace.steps.len() - 1;
                 let above = at.checked_sub(1).and_then(|above| trace.steps[above].matched);
-                let reserve = above.and_then(|above| near_reserve(at, above, entries));
-                let has_reserve = reserve.is_some();
-                found.extend(reserve);
+                found.extend(above.and_then(|above| near_reserve(at, above, entries)));
                 match above.filter(|above| above.below.is_empty()) {
-                    Some(_) if has_reserve => {}
+                    Some(_) if !found.is_empty() => {}
                     Some(above) => found.push(NearMiss::FewerEntries(at - 1, above)),
                     None => found.push(near_entry(at, step.level, entries[at])),
                 }
