@@ -239,20 +239,15 @@ impl Reader<'_> {
                 let known = previous.and_then(|rule| rule.series.clone());
                 known.unwrap_or_else(|| Arc::new(RuleSeries::new(self.previous.series.clone())))
             });
+            let limit_stats: &[LimitStats] = previous.map_or(&[], |rule| &rule.limit_stats);
+            let reserve_stats = previous.and_then(|rule| rule.reserve_stats.clone());
+            let bans = previous.and_then(|rule| rule.bans.clone());
             let built = Arc::new(Rule {
                 domain_length: above.domain.len(),
                 entries: entries.clone().into(),
-                limit_stats: LimitStats::for_limits(
-                    &rate_limit.limits,
-                    previous.map_or(&[], |rule| &rule.limit_stats),
-                ),
-                reserve_stats: read.reserve.is_some().then(|| {
-                    previous.and_then(|rule| rule.reserve_stats.clone()).unwrap_or_default()
-                }),
-                bans: read
-                    .ban
-                    .is_some()
-                    .then(|| previous.and_then(|rule| rule.bans.clone()).unwrap_or_default()),
+                limit_stats: LimitStats::for_limits(&rate_limit.limits, limit_stats),
+                reserve_stats: read.reserve.is_some().then(|| reserve_stats.unwrap_or_default()),
+                bans: read.ban.is_some().then(|| bans.unwrap_or_default()),
                 limit_name: rate_limit.name.into(),
                 plan: (!rate_limit.limits.is_empty()).then(|| {
                     let plan = Plan::new(rate_limit.limits);
