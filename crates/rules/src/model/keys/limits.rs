@@ -45,16 +45,14 @@ pub(crate) const KEYS: &[Key] = &[
     parameter("max_debt", BUCKETS, NUMBER, |limit| limit.max_debt.into()),
     parameter("hold_id", &[Concurrency], Text, |limit| limit.hold_id.clone().into()),
     parameter("hold_timeout", &[Concurrency], Duration, |limit| limit.hold_timeout.into()),
-    parameter("align", &[FixedWindow], Other, |limit| limit.align.clone().into())
-        .in_text()
-        .beside_rate(),
-    parameter("time_zone", &[FixedWindow], Other, |limit| limit.time_zone.clone().into())
-        .in_text()
-        .beside_rate(),
-    parameter("starts", &[FixedWindow], Other, |limit| limit.starts.clone().into())
-        .in_text()
-        .beside_rate(),
+    of_calendar("align", |limit| limit.align.clone().into()),
+    of_calendar("time_zone", |limit| limit.time_zone.clone().into()),
+    of_calendar("starts", |limit| limit.starts.clone().into()),
 ];
+
+const fn of_calendar(name: &'static str, field: fn(&RateLimitPolicy) -> FieldValue) -> Key {
+    parameter(name, &[FixedWindow], Other, field).in_text().beside_rate()
+}
 
 const fn parameter(
     name: &'static str,
