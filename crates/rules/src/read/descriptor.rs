@@ -47,16 +47,13 @@ impl Descriptor {
 
     /// The size of its limits, of what it reserves of them and of its bans; none without limits.
     pub fn limit_bytes(&self) -> Option<usize> {
+        let limits = self.rate_limit.as_ref()?.bytes();
         let reserve = self
             .reserve
             .as_ref()
             .map_or(0, |reserve| RESERVE_BYTES + reserve.keys().map(str::len).sum::<usize>());
-        let ban = self.ban.as_ref().map_or(0, |ban| {
-            BAN_BYTES
-                + self.rate_limit.as_ref().map_or(0, LimitFields::bytes)
-                + 8 * ban.lengths.len()
-        });
-        Some(self.rate_limit.as_ref()?.bytes() + reserve + ban)
+        let ban = self.ban.as_ref().map_or(0, |ban| BAN_BYTES + limits + 8 * ban.lengths.len());
+        Some(limits + reserve + ban)
     }
 }
 
