@@ -176,13 +176,11 @@ fn leads_to<'s>(from: Candidate<'s>, rest: &[Entry<'_>], visits: &mut usize) -> 
 fn orders(count: usize) -> Vec<Vec<usize>> {
     let mut all = vec![Vec::new()];
     for _ in 0..count {
-        all = all
-            .into_iter()
-            .flat_map(|order| {
-                let unused = (0..count).filter(|i| !order.contains(i)).collect::<Vec<_>>();
-                unused.into_iter().map(move |i| [&order[..], &[i]].concat())
-            })
-            .collect();
+        let longer = all.into_iter().flat_map(|order: Vec<usize>| {
+            let unused = (0..count).filter(|i| !order.contains(i)).collect::<Vec<_>>();
+            unused.into_iter().map(move |i| [&order[..], &[i]].concat())
+        });
+        all = longer.collect();
     }
     all.split_off(1.min(all.len()))
 }
