@@ -283,11 +283,9 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
 
     #[cold]
     fn find_repeated_key(&self) -> Option<usize> {
-        let counted = self
-            .matched
-            .iter()
-            .map(|matched| Some((matched.split_id().0, matched.applies.plan()?.shape())));
-        let keys: Vec<_> = counted.collect();
+        let all = self.matched.iter();
+        let keys = all.map(|one| Some((one.split_id().0, one.applies.plan()?.shape())));
+        let keys: Vec<_> = keys.collect();
         (1..keys.len()).find(|&i| keys[i].is_some() && keys[..i].contains(&keys[i]))
     }
 
