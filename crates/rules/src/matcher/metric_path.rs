@@ -8,7 +8,7 @@ use super::MatchedValue;
 use crate::model::rule::Rule;
 use crate::model::value_set::MatchKind;
 use crate::rule_set::Domain;
-use weir_common::entry::Entry;
+use weir_common::entry::{Entry, rule_text};
 use weir_common::value;
 
 impl Domain {
@@ -75,10 +75,7 @@ impl Domain {
         if !self.replace_dots || !rule.path().contains('.') {
             return rule.path().into();
         }
-        let parts = rule.entries().map(|(key, value)| match value {
-            "" => key.replace('.', "_"),
-            _ => format!("{key}_{value}").replace('.', "_"),
-        });
+        let parts = rule.entries().map(|entry| rule_text(entry).replace('.', "_"));
         parts.collect::<Vec<_>>().join(".").into()
     }
 }

@@ -12,6 +12,7 @@ use crate::model::rule::Metadata;
 use crate::model::value_set::{Group, SetKind};
 use crate::syntax::position::Position;
 use crate::syntax::tree::Node;
+use weir_common::entry::rule_text;
 use weir_limit::Ban;
 
 /// A key of a YAML map, and the node of its value.
@@ -39,10 +40,7 @@ pub(super) struct Descriptor {
 impl Descriptor {
     /// `key` or `key_value`.
     pub fn text(&self) -> String {
-        match self.value.is_empty() {
-            true => self.key.clone(),
-            false => format!("{}_{}", self.key, self.value),
-        }
+        rule_text((&self.key, &self.value))
     }
 
     /// The size of its limits, of what it reserves of them and of its bans; none without limits.
