@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::control::{Control, MAX_COMPARED, MAX_CONTROLS};
+use super::control::{ChangedControls, Control, MAX_COMPARED, MAX_CONTROLS};
 use super::time;
 use weir_limit::{Micros, SECOND};
 use weir_store::{RowChange, TableRow};
@@ -65,7 +65,7 @@ impl ControlSet {
     }
 
     /// Returns what has changed since the last call: ids, and their controls where there still are any.
-    pub fn take_inactive(&mut self) -> Vec<(String, Option<Arc<Control>>)> {
+    pub fn take_inactive(&mut self) -> ChangedControls {
         let ids = std::mem::take(&mut self.inactive).into_iter();
         ids.map(|id| (self.get(&id).cloned(), id)).map(|(control, id)| (id, control)).collect()
     }

@@ -8,7 +8,7 @@ use arc_swap::{ArcSwapOption, Guard};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::compiled::CompiledControls;
-use super::control::{Action, Control};
+use super::control::{Action, ChangedControls, Control};
 use super::error::PlanError;
 use super::index::{Index, Row};
 use super::limits::LimitControls;
@@ -150,15 +150,11 @@ impl ActiveRules {
     }
 
     /// Puts controls, and removes those of ids without one.
-    pub(super) fn change_controls(&self, changes: Vec<(String, Option<Arc<Control>>)>) {
+    pub(super) fn change_controls(&self, changes: ChangedControls) {
         self.change(self.controls.lock(), changes);
     }
 
-    fn change(
-        &self,
-        mut next: MutexGuard<'_, NextControls>,
-        changes: Vec<(String, Option<Arc<Control>>)>,
-    ) {
+    fn change(&self, mut next: MutexGuard<'_, NextControls>, changes: ChangedControls) {
         let is_small = changes.len() <= MAX_FREED_AT_ONCE;
         let rules = self.load_full();
         let by_key = next.rules_by_key(rules.clone().unwrap_or_default(), self.max_log_bytes);
