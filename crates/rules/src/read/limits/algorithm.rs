@@ -85,20 +85,12 @@ impl Reader<'_> {
     }
 
     /// Reports a limit beside `reserve` whose hits cannot be reserved.
-    pub(super) fn check_reservable(
-        &mut self,
-        fields: &Fields<'_>,
-        algorithm: Kind,
-        rule: OfRule<'_>,
-    ) {
-        if rule.reserves
-            && let Some(why) = not_reservable(algorithm)
-        {
-            let name = fields.text("algorithm");
-            let message = format!("config error, {name} beside `reserve`: {why}");
-            let help = "use sliding_window for minutes, fixed_window for days and months";
-            self.error(fields.position("algorithm"), message, &name, help);
-        }
+    pub(super) fn check_reservable(&mut self, fields: &Fields<'_>, algorithm: Kind) {
+        let Some(why) = not_reservable(algorithm) else { return };
+        let name = fields.text("algorithm");
+        let message = format!("config error, {name} beside `reserve`: {why}");
+        let help = "use sliding_window for minutes, fixed_window for days and months";
+        self.error(fields.position("algorithm"), message, &name, help);
     }
 
     /// Reads `algorithm`. Keys that it does not take are errors.
