@@ -58,10 +58,7 @@ impl BucketedWindow {
     }
 
     /// Returns the ring's counts with the index of each, newest first.
-    fn newest_first<'s>(
-        &self,
-        state: &'s State,
-    ) -> impl DoubleEndedIterator<Item = (u64, u32)> + 's {
+    fn newest_first(&self, state: &State) -> impl DoubleEndedIterator<Item = (u64, u32)> {
         let (slots, head) = (state.ring.len(), state.head as usize);
         (0..slots).map(move |age| {
             (state.index.wrapping_sub(age as u64), state.ring[(head + slots - age) % slots])
