@@ -24,7 +24,7 @@ use crate::matcher::{MatcherNode as Tree, NodeFlags};
 use crate::model::key::Section;
 use crate::model::rule::Rule;
 use crate::model::stats::{LimitStats, RuleSeries};
-use crate::model::value_set::{Group, ValueSet};
+use crate::model::value_set::ValueSet;
 use crate::syntax::position::Origin;
 use crate::syntax::tree::Node;
 use descriptor::{Above, Below, Descriptor, DescriptorNode, limit_nodes};
@@ -37,23 +37,7 @@ impl Reader<'_> {
     /// Reads the keys of one descriptor, without the descriptors below it.
     fn keys(&mut self, node: &DescriptorNode<'_>) -> Descriptor {
         let DescriptorNode { position, ref fields, .. } = *node;
-        let mut read = Descriptor {
-            key: String::new(),
-            value: String::new(),
-            key_position: position,
-            set: None,
-            rate_limit: None,
-            shadow_mode: false,
-            quota_mode: false,
-            detailed_metric: false,
-            value_to_metric: false,
-            share_threshold: false,
-            group: Group::default(),
-            metadata: None,
-            reserve: None,
-            ban: None,
-            lease: true,
-        };
+        let mut read = Descriptor { key_position: position, lease: true, ..Descriptor::default() };
         let (mut share_node, mut reserve_node) = (None, None);
         let (mut ban_node, mut lease_node) = (None, None);
         let set = set_node(fields);

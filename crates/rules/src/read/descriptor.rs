@@ -19,6 +19,7 @@ use weir_limit::Ban;
 pub(super) type Field<'n> = (&'static str, &'n Node<'n>);
 
 /// The values of a descriptor's keys, without the descriptors below it.
+#[derive(Default)]
 pub(super) struct Descriptor {
     pub key: String,
     pub value: String,

@@ -21,7 +21,7 @@ impl Reader<'_> {
     pub fn overlay(&mut self, node: Option<&Node<'_>>, patches: &mut Vec<Patch>) {
         let help = "write `patches:` and a list of patches; `patches: []` changes nothing";
         let Some(node) = node.filter(|node| !node.is_null()) else {
-            return self.error(Position::in_text(1, 1), "the overlay is empty", "", help);
+            return self.error(Position::default(), "the overlay is empty", "", help);
         };
         if !matches!(node.content(), Content::Map(_)) {
             let message = format!("the root of the overlay is {}, not a map", node.described());
