@@ -117,9 +117,8 @@ impl Plan {
             holds: holds.find_map(|(limit, state)| limit.algorithm.holds(state, now)),
             log_len: self.log_bounds.as_ref().map(|bounds| log.live(bounds, now)),
             counts: spans.iter().map(|&span| self.count(&states, &log, now, span)).collect(),
-            reservation: None,
-            leased: None,
             ban: self.ban().map(|ban| BanReading::new(ban, state.ban_state(), now)),
+            ..KeyState::default()
         }
     }
 
