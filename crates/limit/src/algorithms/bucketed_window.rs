@@ -112,16 +112,12 @@ impl LimitAlgorithm for BucketedWindow {
             return Verdict { allowed: hits <= n, retry_after: None };
         }
         let mut over = state.sum + hits - n;
-        for (index, count) in self.newest_first(state).rev() {
+        let last_needed = self.newest_first(state).rev().find(|&(_, count)| {
             over = over.saturating_sub(count.into());
-            if over == 0 {
-                return Verdict {
-                    allowed: false,
-                    retry_after: Some(wait(self.expires(index), now)),
-                };
-            }
-        }
-        Verdict::NEVER
+            over == 0
+        });
+        let retry_after = last_needed.map(|(index, _)| wait(self.expires(index), now));
+        Verdict { allowed: false, retry_after }
     }
 
     fn levels(&self, state: &State, _: &HitLog, now: Micros) -> Levels {
