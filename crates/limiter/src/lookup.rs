@@ -15,6 +15,7 @@ use weir_rules::{Domain, Found, ReserveStats, Rule, RuleSet};
 use weir_store::Entry;
 
 /// The descriptors of a request, each with what applies to it.
+#[derive(Default)]
 pub(super) struct Lookup<'s, 'r> {
     /// The domain of the request; none if no rules are loaded for it.
     pub domain: Option<&'s Domain>,
@@ -197,11 +198,6 @@ impl Lookup<'_, '_> {
 }
 
 impl<'s: 'r, 'r> Lookup<'s, 'r> {
-    #[inline]
-    pub fn new() -> Lookup<'s, 'r> {
-        Lookup { domain: None, matched: SmallVec::new(), is_blocked: false }
-    }
-
     #[inline]
     pub fn start(&mut self, domain: Option<&'s Domain>, descriptors: usize) {
         self.domain = domain;
