@@ -161,19 +161,17 @@ impl Reader<'_> {
 
     fn gcra(&mut self, fields: &Fields<'_>, numbers: BucketNumbers) -> Option<Gcra> {
         let BucketNumbers { n, period, burst, max_debt } = numbers;
-        match Gcra::new(n, period, burst, max_debt) {
-            Ok(gcra) => Some(gcra),
-            Err(GcraError::TooSlow(recoverable)) => {
-                self.too_slow(fields, numbers, recoverable);
-                None
-            }
+        let gcra = Gcra::new(n, period, burst, max_debt);
+        match gcra {
+            Ok(_) => {}
+            Err(GcraError::TooSlow(recoverable)) => self.too_slow(fields, numbers, recoverable),
             Err(error @ GcraError::TooLarge) => {
                 let message = format!("config error, this limit cannot be counted: {error}");
                 let help = "reduce the burst or the period, or use token_bucket";
                 self.error(fields.position("burst"), message, "", help);
-                None
             }
         }
+        gcra.ok()
     }
 
     fn concurrency(
