@@ -187,9 +187,8 @@ fn orders(count: usize) -> Vec<Vec<usize>> {
 
 /// Returns all sets of some of `count` entries, in their order, the largest first.
 fn subsets(count: usize) -> Vec<Vec<usize>> {
-    let mut all: Vec<Vec<usize>> = (1..(1_usize << count) - 1)
-        .map(|bits| (0..count).filter(|i| bits >> i & 1 == 1).collect())
-        .collect();
+    let set = |bits: usize| (0..count).filter(|i| bits >> i & 1 == 1).collect();
+    let mut all: Vec<Vec<usize>> = (1..(1_usize << count) - 1).map(set).collect();
     all.sort_by_key(|set| std::cmp::Reverse(set.len()));
     all
 }
