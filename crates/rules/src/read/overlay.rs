@@ -307,8 +307,7 @@ impl Reader<'_> {
         }
         let mut limits = set.iter().filter(|(_, _, node)| !node.is_null());
         let Some((name, _, node)) = limits.next() else {
-            patch.limits = Some(None);
-            return;
+            return patch.limits = Some(None);
         };
         if let Some((other, ..)) = limits.next() {
             let help = "each replaces the limits of the rule: remove one";

@@ -241,9 +241,7 @@ fn value(builder: &mut Builder, message: Bytes, levels: u32) -> Built {
     let levels = levels.checked_sub(1).ok_or(Unreadable::TooDeep)?;
     Ok(match Value::decode(message)?.kind {
         None | Some(ValueKind::Null(_)) => builder.scalar("null", Style::Plain),
-        Some(ValueKind::Bool(flag)) => {
-            builder.scalar(if flag { "true" } else { "false" }, Style::Plain)
-        }
+        Some(ValueKind::Bool(flag)) => builder.scalar(flag.to_string(), Style::Plain),
         // Protobuf has one type for whole numbers and fractions.
         Some(ValueKind::Number(n)) if n.fract() == 0.0 && n.abs() < 1e15 => {
             builder.scalar((n as i64).to_string(), Style::Plain)
