@@ -7,6 +7,14 @@ use crate::value;
 /// A descriptor entry: its key, and its value as [text](crate::value).
 pub type Entry<'a> = (&'a str, &'a str);
 
+/// Returns the text of an entry in the name of a rule: `key`, or `key_value` if the rule names a value.
+pub fn rule_text((key, value): Entry<'_>) -> String {
+    match value {
+        "" => key.to_owned(),
+        _ => format!("{key}_{value}"),
+    }
+}
+
 /// A descriptor entry that owns its strings; in JSON `{"key":"user","value":"ann"}`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "JsonEntry", into = "JsonEntry")]

@@ -1,5 +1,6 @@
 //! Opens, reads and replaces only regular files and directories: opening a FIFO waits, and a device may have no end.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -48,11 +49,13 @@ pub fn create(path: &Path) -> io::Result<File> {
 }
 
 /// Replaces a file of a directory by one with these bytes, as a whole.
-pub fn replace(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    let unfinished = directory.join(format!("{name}.tmp"));
+pub fn replace(directory: &Path, name: &OsStr, bytes: &[u8]) -> io::Result<()> {
+    let mut unfinished = directory.join(name).into_os_string();
+    unfinished.push(".tmp");
+    let unfinished = Path::new(&unfinished);
     // Whatever is there, such as a link to another file, is not written to.
-    remove_if_any(&unfinished)?;
-    let mut file = create(&unfinished)?;
+    remove_if_any(unfinished)?;
+    let mut file = create(unfinished)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(unfinished, directory.join(name))?;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::control::{Action, Control, LimitChange, MAX_COMPARED};
 use super::error::PlanError;
-use weir_common::entry::Entry;
+use weir_common::entry::OwnedEntry;
 use weir_limit::{Limit, Numbers, Plan};
 use weir_rules::rate::Rate;
 
@@ -22,16 +22,15 @@ pub(super) struct Changes {
 }
 
 /// What a control matches: the domain, whether exactly, whether networks are texts, and the entries.
-type Match<'c> = (&'c str, bool, bool, Vec<Entry<'c>>);
+pub(super) type Match = (String, bool, bool, Vec<OwnedEntry>);
 
 /// Equal for two controls that match the same.
-pub(super) fn match_of(control: &Control) -> Match<'_> {
-    let entries = control.entries.iter().map(|entry| (&*entry.key, &*entry.value));
-    let mut entries: Vec<_> = entries.collect();
+pub(super) fn match_of(control: &Control) -> Match {
+    let mut entries = control.entries.clone();
     if !control.exact {
         entries.sort_unstable();
     }
-    (&control.domain, control.exact, control.is_text_of_network(), entries)
+    (control.domain.clone(), control.exact, control.is_text_of_network(), entries)
 }
 
 /// Returns each control with its changes. All of them change limits, and match the same.

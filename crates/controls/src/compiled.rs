@@ -23,25 +23,21 @@ pub struct CompiledControls {
     pub(super) clock: ControlClock,
 }
 
-/// What a control does to a descriptor.
+/// What a control does to a descriptor: see [`Action`].
 #[derive(Clone, Copy, Debug)]
 pub enum Effect<'c> {
-    /// Denies.
     Block {
         control: &'c Control,
         /// The time that is left; none if the block does not end.
         wait: Option<Micros>,
     },
-    /// Allows, whatever the limits say.
     Allow {
         control: &'c Control,
-        /// Whether hits are charged nevertheless.
         count: bool,
     },
     /// The plan of the rule with other numbers: those of the control, and of others that match the same.
     Limit {
         control: &'c Control,
-        /// The plan with these numbers.
         plan: &'c Arc<Plan>,
     },
 }

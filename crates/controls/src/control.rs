@@ -1,6 +1,7 @@
 //! A control, which an operator sets at run time: which descriptors it matches, and what it does (block, allow, limit).
 
 use std::fmt::{self, Display, Write};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +53,9 @@ pub struct Control {
     #[serde(with = "time")]
     pub at: Micros,
 }
+
+/// Controls that changed, by their ids; none where there is no control any more.
+pub(super) type ChangedControls = Vec<(String, Option<Arc<Control>>)>;
 
 /// A control as an operator asks for it: the body of a request. What has no comment is as in [`Control`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -328,10 +332,6 @@ impl Control {
     /// Returns whether it matches every descriptor of its domain, or all that have its keys.
     pub(crate) fn matches_everything(&self) -> bool {
         self.patterns().all(|pattern| pattern.is_any())
-    }
-
-    pub(super) fn has_exact_value(&self) -> bool {
-        self.entries.iter().any(|entry| !entry.value.contains('*'))
     }
 
     pub fn is_expired(&self, now: Micros) -> bool {

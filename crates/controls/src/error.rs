@@ -26,11 +26,7 @@ pub enum ErrorKind {
 }
 
 impl ControlError {
-    pub(super) fn new(
-        kind: ErrorKind,
-        error: impl Into<String>,
-        help: impl Into<String>,
-    ) -> ControlError {
+    pub(super) fn new(kind: ErrorKind, error: impl Into<String>, help: impl Into<String>) -> Self {
         ControlError { error: error.into(), help: help.into(), kind, names: Vec::new() }
     }
 

@@ -11,13 +11,14 @@
 //! file that is synced and renamed, so that a crash leaves one of them whole.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
+
+use weir_common::regular;
 
 /// The largest file that is read: more than all controls can take.
 const MAX_BYTES: u64 = 1 << 30;
@@ -91,9 +92,10 @@ impl ControlFile {
         let checksum = crc32fast::hash(controls.as_bytes());
         let text =
             format!("{{\"version\":1,\"checksum\":\"{checksum:08x}\",\"controls\":{controls}}}\n");
-        both(&self.path).iter().try_for_each(|path| replace(path, &text))?;
-        // The new names are durable only with their directory.
-        File::open(directory(&self.path))?.sync_all()?;
+        for path in both(&self.path) {
+            let name = path.file_name().unwrap_or_default();
+            regular::replace(directory(&path), name, text.as_bytes())?;
+        }
         self.is_outdated = false;
         Ok(())
     }
@@ -159,17 +161,6 @@ fn read_document(text: &[u8]) -> Result<Rows, String> {
     let rows: BTreeMap<String, Box<RawValue>> =
         serde_json::from_str(controls).map_err(|error| error.to_string())?;
     Ok(rows.into_iter().map(|(id, row)| (id, row.get().to_owned())).collect())
-}
-
-/// Replaces a file: a reader, and a restart after a crash, finds the old one or the new one.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let new = beside(path, ".new");
-    // Controls name clients.
-    let mut options = OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&new, path)
 }
 
 pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {

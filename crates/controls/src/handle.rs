@@ -119,10 +119,8 @@ pub struct Controls {
 impl fmt::Debug for Controls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Controls { options, set, .. } = self;
-        f.debug_struct("Controls")
-            .field("options", options)
-            .field("set", set)
-            .finish_non_exhaustive()
+        let mut shown = f.debug_struct("Controls");
+        shown.field("options", options).field("set", set).finish_non_exhaustive()
     }
 }
 

@@ -4,21 +4,18 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::changes::{age, changes_of, match_of};
+use super::changes::{Match, age, changes_of, match_of};
 use super::control::Control;
 use super::error::PlanError;
 use super::index::{Index, Place, Row};
 use super::plans::{Plans, RulesByKey};
 use weir_common::entry::OwnedEntry;
 
-/// What a control matches: the domain, whether exactly, whether networks are texts, and the entries.
-type OwnedMatch = (String, bool, bool, Vec<OwnedEntry>);
-
 #[derive(Debug, Default)]
 pub(super) struct LimitControls {
     pub by_id: BTreeMap<String, Arc<Control>>,
     /// The rows of the controls that match the same.
-    groups: HashMap<OwnedMatch, Vec<Arc<Row>>>,
+    groups: HashMap<Match, Vec<Arc<Row>>>,
     /// The ids of controls by each entry that they have with one text.
     by_entry: HashMap<OwnedEntry, BTreeSet<String>>,
     pub index: Index,
@@ -66,9 +63,9 @@ impl LimitControls {
 
     /// Compiles all for a set of rules. Returns why a rule keeps its limits, if one does.
     pub fn compile(&mut self, rules: &RulesByKey) -> Option<PlanError> {
-        let mut groups: BTreeMap<OwnedMatch, Vec<Arc<Control>>> = BTreeMap::new();
+        let mut groups: BTreeMap<Match, Vec<Arc<Control>>> = BTreeMap::new();
         for control in self.by_id.values() {
-            groups.entry(owned_match(control)).or_default().push(control.clone());
+            groups.entry(match_of(control)).or_default().push(control.clone());
         }
         (self.groups, self.index, self.plans) = Default::default();
         let mut error = None;
@@ -80,7 +77,7 @@ impl LimitControls {
 
     /// Removes the rows of the controls that match the same as one, and returns these.
     fn take_group(&mut self, control: &Control) -> Vec<Arc<Control>> {
-        let rows = self.groups.remove(&owned_match(control)).unwrap_or_default();
+        let rows = self.groups.remove(&match_of(control)).unwrap_or_default();
         for row in &rows {
             self.index.remove(row);
             self.plans.remove(&row.plans);
@@ -97,7 +94,7 @@ impl LimitControls {
             rows.push(self.index.insert(Row::new(control, newest.clone(), plans)));
             error = error.or(why);
         }
-        self.groups.insert(owned_match(&newest), rows);
+        self.groups.insert(match_of(&newest), rows);
         error
     }
 
@@ -120,9 +117,4 @@ impl LimitControls {
         let ids: BTreeSet<&str> = around.chain(within).collect();
         ids.into_iter().filter_map(|id| self.by_id.get(id)).collect()
     }
-}
-
-fn owned_match(control: &Control) -> OwnedMatch {
-    let (domain, exact, text, entries) = match_of(control);
-    (domain.to_owned(), exact, text, OwnedEntry::copied(entries))
 }

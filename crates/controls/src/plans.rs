@@ -8,7 +8,7 @@ use super::changes::Changes;
 use super::control::Control;
 use super::error::PlanError;
 use super::pattern::Pattern;
-use weir_common::entry::Entry;
+use weir_common::entry::{Entry, rule_text};
 use weir_limit::Plan;
 use weir_rules::{Rule, RuleSet};
 
@@ -201,11 +201,8 @@ fn may_match(rule: &Rule, control: &Control, patterns: &[Pattern]) -> bool {
 }
 
 /// Returns whether an entry may match both that of a rule and that of a control.
-fn may_be((key, value): (&str, &str), (my_key, pattern): (&str, &Pattern)) -> bool {
-    let text = match value {
-        "" => key.to_owned(),
-        _ => format!("{key}_{value}"),
-    };
+fn may_be(entry: Entry<'_>, (my_key, pattern): (&str, &Pattern)) -> bool {
+    let text = rule_text(entry);
     let Some(rest) = text.strip_prefix(my_key) else { return false };
     match rest.strip_prefix('_') {
         None => rest.is_empty(),

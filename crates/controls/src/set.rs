@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::control::{Control, MAX_COMPARED, MAX_CONTROLS};
+use super::control::{ChangedControls, Control, MAX_COMPARED, MAX_CONTROLS};
 use super::time;
 use weir_limit::{Micros, SECOND};
 use weir_store::{RowChange, TableRow};
@@ -65,7 +65,7 @@ impl ControlSet {
     }
 
     /// Returns what has changed since the last call: ids, and their controls where there still are any.
-    pub fn take_inactive(&mut self) -> Vec<(String, Option<Arc<Control>>)> {
+    pub fn take_inactive(&mut self) -> ChangedControls {
         let ids = std::mem::take(&mut self.inactive).into_iter();
         ids.map(|id| (self.get(&id).cloned(), id)).map(|(control, id)| (id, control)).collect()
     }
@@ -195,8 +195,10 @@ impl ControlSet {
         }
         self.unshared.extend(missing);
         // Replicas without a connection may together have put more than there may be. All drop the same ones.
-        merged.omitted = self.drop_newest(MAX_COMPARED, |control| !control.has_exact_value())
-            + self.drop_newest(MAX_CONTROLS, |_| true);
+        let is_compared =
+            |control: &Control| control.entries.iter().all(|entry| entry.value.contains('*'));
+        merged.omitted =
+            self.drop_newest(MAX_COMPARED, is_compared) + self.drop_newest(MAX_CONTROLS, |_| true);
         self.drop_oldest_tombstones();
         merged
     }

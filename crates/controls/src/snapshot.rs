@@ -8,7 +8,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
 
 use super::compiled::CompiledControls;
-use super::control::{Action, Control};
+use super::control::{Action, ChangedControls, Control};
 use super::error::PlanError;
 use super::index::{Index, Row};
 use super::limits::LimitControls;
@@ -88,17 +88,12 @@ impl NextControls {
         if let Some(old) = self.rows.remove(&id) {
             self.index.remove(&old);
         }
-        let (limit, other) = match control {
-            Some(control) if matches!(control.action, Action::Limit { .. }) => {
-                (Some(control), None)
-            }
-            other => (None, other),
-        };
-        if let Some(control) = other {
-            let row = Row::new(control.clone(), control, ChangedPlans::default());
+        let is_limit = |control: &Arc<Control>| matches!(control.action, Action::Limit { .. });
+        if let Some(control) = control.as_ref().filter(|control| !is_limit(control)) {
+            let row = Row::new(control.clone(), control.clone(), ChangedPlans::default());
             self.rows.insert(id.clone(), self.index.insert(row));
         }
-        self.limits.change(&id, limit, rules)
+        self.limits.change(&id, control.filter(is_limit), rules)
     }
 
     /// Returns rules by their keys; the same as long as the rules are the same.
@@ -159,15 +154,11 @@ impl ActiveRules {
     }
 
     /// Puts controls, and removes those of ids without one.
-    pub(super) fn change_controls(&self, changes: Vec<(String, Option<Arc<Control>>)>) {
+    pub(super) fn change_controls(&self, changes: ChangedControls) {
         self.change(self.controls.lock(), changes);
     }
 
-    fn change(
-        &self,
-        mut next: MutexGuard<'_, NextControls>,
-        changes: Vec<(String, Option<Arc<Control>>)>,
-    ) {
+    fn change(&self, mut next: MutexGuard<'_, NextControls>, changes: ChangedControls) {
         let is_small = changes.len() <= MAX_FREED_AT_ONCE;
         let rules = self.load_full();
         let by_key = next.rules_by_key(rules.clone().unwrap_or_default(), self.max_log_bytes);

@@ -192,9 +192,10 @@ define_algorithms! { $
 
 /// Declares methods that return a constant of the algorithm.
 macro_rules! constants {
-    ($($name:ident = $constant:ident: $type:ty;)*) => {
+    ($($(#[$doc:meta])* $vis:vis $name:ident = $constant:ident: $type:ty;)*) => {
         impl Algorithm {
-            $(pub(super) fn $name(&self) -> $type {
+            $($(#[$doc])*
+            $vis fn $name(&self) -> $type {
                 each!(self, A(_) => A::$constant)
             })*
         }
@@ -233,13 +234,17 @@ macro_rules! state_methods {
 }
 
 constants! {
-    packs = PACKS: bool;
-    counts_at_zero = COUNTS_AT_ZERO: bool;
-    answers_looks_if_n_is_zero = ANSWERS_LOOKS_IF_N_IS_ZERO: bool;
-    denial_covers_more_hits = DENIAL_COVERS_MORE_HITS: bool;
-    counts_in_flight = COUNTS_IN_FLIGHT: bool;
-    reset_recurs = RESET_RECURS: bool;
-    needs_expiry = NEEDS_EXPIRY: bool;
+    /// Returns the name in rule files.
+    pub name = NAME: &'static str;
+    /// Returns whether callers read the tokens that a denial leaves.
+    pub reports_tokens = REPORTS_TOKENS: bool;
+    pub(super) packs = PACKS: bool;
+    pub(super) counts_at_zero = COUNTS_AT_ZERO: bool;
+    pub(super) answers_looks_if_n_is_zero = ANSWERS_LOOKS_IF_N_IS_ZERO: bool;
+    pub(super) denial_covers_more_hits = DENIAL_COVERS_MORE_HITS: bool;
+    pub(super) counts_in_flight = COUNTS_IN_FLIGHT: bool;
+    pub(super) reset_recurs = RESET_RECURS: bool;
+    pub(super) needs_expiry = NEEDS_EXPIRY: bool;
 }
 
 methods! {
@@ -270,16 +275,6 @@ state_methods! {
 }
 
 impl Algorithm {
-    /// Returns the name in rule files.
-    pub fn name(&self) -> &'static str {
-        each!(self, A(_) => A::NAME)
-    }
-
-    /// Returns whether callers read the tokens that a denial leaves.
-    pub fn reports_tokens(&self) -> bool {
-        each!(self, A(_) => A::REPORTS_TOKENS)
-    }
-
     /// Returns the bytes of a state, without the hits that it keeps one by one.
     pub fn state_bytes(&self) -> usize {
         each!(self, limit => limit.state_bytes())

@@ -201,15 +201,11 @@ impl Plan {
     /// part: those of a lone window that charges denied hits.
     #[inline]
     pub fn counts_as_reference(&self) -> bool {
-        match &*self.limits {
-            [limit] => {
-                limit.charge_denied
-                    && !limit.shadow_mode
-                    && self.ban.is_none()
-                    && matches!(limit.algorithm, Algorithm::FixedWindow(_))
-            }
-            _ => false,
-        }
+        let [limit] = &*self.limits else { return false };
+        limit.charge_denied
+            && !limit.shadow_mode
+            && self.ban.is_none()
+            && matches!(limit.algorithm, Algorithm::FixedWindow(_))
     }
 
     /// Returns whether a denial may be repeated until its wait is over without charging again:

@@ -48,7 +48,7 @@ pub(super) fn look_up<'s: 'r, 'r>(
     key_values: &'r mut KeyValues<'s>,
 ) -> Result<Lookup<'s, 'r>, (usize, &'static str)> {
     let domain = active.rules.domain(request.domain);
-    let mut lookup = Lookup::new();
+    let mut lookup = Lookup::default();
     lookup.start(domain, request.descriptors.len());
     lookup.add_all(request, active.rules)?;
     let options = LimiterOptions::default();

@@ -48,7 +48,7 @@ impl<S: Store> Limiter<S> {
         async move {
             // Each in its place: a request that waits for the store keeps all of them.
             let mut key_values = None;
-            let mut lookup = Lookup::new();
+            let mut lookup = Lookup::default();
             let rules = rules.map(Into::into);
             if let Err(error) = self.look_up(rules, request, &mut key_values, &mut lookup) {
                 return Err(self.reject(request, error, span));

@@ -176,8 +176,7 @@ impl DenialFeed {
             retry_ms: wait.map(|wait: Micros| wait.div_ceil(1_000)),
             banned,
             policy: is_by_policy.then(|| policy.to_owned()),
-            suppressed: 0,
-            is_sampled: false,
+            ..Denial::default()
         }
     }
 }

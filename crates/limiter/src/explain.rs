@@ -160,10 +160,9 @@ pub fn explain<'s>(
             descriptor,
             rule: rule.path().to_owned(),
         });
-        let misses = match rule {
-            None => rules.near_misses(request.domain, entries),
-            Some(_) => Vec::new(),
-        };
+        let misses = rule.is_none().then(|| rules.near_misses(request.domain, entries));
+        let misses = misses.into_iter().flatten();
+        let misses = misses.map(|miss| describe(miss, request.domain, entries));
         let first = domain.zip(entries.first()).filter(|_| near && rule.is_none()).into_iter();
         let near_rules = first.flat_map(|(domain, first)| domain.level().rules_of(*first));
         let near_rules = near_rules.take(MAX_NEAR_RULES).map(|rule| {
@@ -195,11 +194,7 @@ pub fn explain<'s>(
             key,
             metric: metric_path.map(|path| format!("{}.{path}", request.domain)),
             quota: is_quota,
-            near_misses: misses
-                .into_iter()
-                .map(|miss| describe(miss, request.domain, entries))
-                .chain(near_rules)
-                .collect(),
+            near_misses: misses.chain(near_rules).collect(),
             patches: of_domain.map(|(domain, rule)| {
                 rule.patches.iter().chain(domain.patches.iter()).map(ToString::to_string).collect()
             }),

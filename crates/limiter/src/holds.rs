@@ -56,7 +56,7 @@ struct TakenHold {
 impl Holds {
     /// Returns whether there is nothing to release or to cancel.
     pub fn is_empty(&self) -> bool {
-        self.0.as_ref().is_none_or(|taken| taken.is_empty())
+        self.0.as_ref().is_none_or(|taken| taken.holds.is_empty() && taken.denied.is_empty())
     }
 
     /// Adds what was taken of concurrency limits, and what was reserved.
@@ -120,8 +120,16 @@ impl Holds {
     pub async fn release(self, store: &impl Store) {
         let Some(taken) = self.0 else { return };
         for hold in taken.holds.iter().chain(&taken.denied) {
-            let (entries, mut answers) = (hold.entries(), Answers::new());
-            let charges = [hold.charge(&taken.domain, &entries)];
+            let entries = hold.entries.iter().map(|(key, value)| (&**key, &**value));
+            let entries: Vec<Entry<'_>> = entries.collect();
+            let charges = [Charge {
+                key: Key { domain: &taken.domain, entries: &entries },
+                plan: &hold.plan,
+                op: hold.op,
+                hold: hold.id.as_deref(),
+                role: hold.role,
+            }];
+            let mut answers = Answers::new();
             store.charge(&taken.batch(&charges), &mut answers).await;
             hold.count(&answers);
         }
@@ -129,10 +137,6 @@ impl Holds {
 }
 
 impl Taken {
-    fn is_empty(&self) -> bool {
-        self.holds.is_empty() && self.denied.is_empty()
-    }
-
     #[cold]
     fn deny(&mut self) {
         let holds = mem::take(&mut self.holds).into_iter();
@@ -149,20 +153,6 @@ impl Taken {
 impl TakenHold {
     fn is_reservation(&self) -> bool {
         matches!(self.op, Op::Reservation(_))
-    }
-
-    fn entries(&self) -> Vec<Entry<'_>> {
-        self.entries.iter().map(|(key, value)| (&**key, &**value)).collect()
-    }
-
-    fn charge<'a>(&'a self, domain: &'a str, entries: &'a [Entry<'a>]) -> Charge<'a> {
-        Charge {
-            key: Key { domain, entries },
-            plan: &self.plan,
-            op: self.op,
-            hold: self.id.as_deref(),
-            role: self.role,
-        }
     }
 
     /// Counts that a reservation was cancelled, unless it had been settled.

@@ -112,11 +112,8 @@ fn counted_key<'a>(domain: &'a str, lookup: &'a Lookup<'_, '_>) -> Option<StateK
 }
 
 fn applied<'s>(request: &Request<'_>, lookup: &Lookup<'s, '_>, key_prefix: &str) -> Applied<'s> {
-    lookup
-        .matched
-        .first()
-        .map(|matched| Applied::new(request, lookup, matched, key_prefix))
-        .unwrap_or_default()
+    let applied = |matched| Applied::new(request, lookup, matched, key_prefix);
+    lookup.matched.first().map(applied).unwrap_or_default()
 }
 
 /// What applies to a descriptor, and what its key has counted.

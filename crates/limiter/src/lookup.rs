@@ -15,6 +15,7 @@ use weir_rules::{Domain, Found, ReserveStats, Rule, RuleSet};
 use weir_store::Entry;
 
 /// The descriptors of a request, each with what applies to it.
+#[derive(Default)]
 pub(super) struct Lookup<'s, 'r> {
     /// The domain of the request; none if no rules are loaded for it.
     pub domain: Option<&'s Domain>,
@@ -198,11 +199,6 @@ impl Lookup<'_, '_> {
 
 impl<'s: 'r, 'r> Lookup<'s, 'r> {
     #[inline]
-    pub fn new() -> Lookup<'s, 'r> {
-        Lookup { domain: None, matched: SmallVec::new(), is_blocked: false }
-    }
-
-    #[inline]
     pub fn start(&mut self, domain: Option<&'s Domain>, descriptors: usize) {
         self.domain = domain;
         self.matched.reserve(descriptors);
@@ -283,11 +279,9 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
 
     #[cold]
     fn find_repeated_key(&self) -> Option<usize> {
-        let counted = self
-            .matched
-            .iter()
-            .map(|matched| Some((matched.split_id().0, matched.applies.plan()?.shape())));
-        let keys: Vec<_> = counted.collect();
+        let all = self.matched.iter();
+        let keys = all.map(|one| Some((one.split_id().0, one.applies.plan()?.shape())));
+        let keys: Vec<_> = keys.collect();
         (1..keys.len()).find(|&i| keys[i].is_some() && keys[..i].contains(&keys[i]))
     }
 

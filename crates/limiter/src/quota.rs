@@ -150,11 +150,9 @@ impl<S: Store> Limiter<S> {
     /// Counts usage for the rule of a bucket, and for the key in the lists of top keys.
     fn count_usage(&self, domain: &str, rules: &Domain, matched: &Matched<'_, '_>, usage: Usage) {
         if let Match::Rule(Found { rule, .. }) = &matched.applies {
-            let path = rule
-                .series
-                .as_ref()
-                .map(|series| (series, rules.metric_path(rule, matched.descriptor.entries)));
-            match path {
+            let entries = matched.descriptor.entries;
+            let series = rule.series.as_ref();
+            match series.map(|series| (series, rules.metric_path(rule, entries))) {
                 Some((series, path)) if path != rule.path() => {
                     series.update(&path, |stats| add_usage(stats, usage));
                 }

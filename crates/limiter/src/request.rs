@@ -76,6 +76,7 @@ pub struct Override {
 impl Override {
     /// A fixed window that shares counters with rules of its period. A month is that of `calendar`, if there is one.
     pub(super) fn plan(&self, calendar: Option<&Arc<Calendar>>) -> Result<Arc<Plan>, &'static str> {
+        let unknown = "limit.unit is unknown: use SECOND, MINUTE, HOUR, DAY, WEEK, MONTH or YEAR";
         let unit = match self.unit {
             1 => Unit::Second,
             2 => Unit::Minute,
@@ -84,11 +85,7 @@ impl Override {
             5 => Unit::Month,
             6 => Unit::Year,
             7 => Unit::Week,
-            _ => {
-                return Err(
-                    "limit.unit is unknown: use SECOND, MINUTE, HOUR, DAY, WEEK, MONTH or YEAR",
-                );
-            }
+            _ => return Err(unknown),
         };
         let multiplier = self.unit_multiplier.unwrap_or(1);
         if multiplier == 0 {

@@ -6,11 +6,9 @@ use tracing::{Span, info_span};
 use crate::decision::{Answered, Decided, RequestDecision, RequestError};
 use crate::request::Request;
 use weir_common::spans::TARGET;
-use weir_limit::{Micros, Source};
+use weir_limit::Source;
 use weir_rules::Rule;
 use weir_store::{Answer, Batch};
-
-const MILLISECOND: Micros = 1_000;
 
 /// Rules listed by a span; a request may match many.
 const MAX_RULES: usize = 16;
@@ -101,7 +99,7 @@ impl DecisionSpan {
             span.record("rate_limit.used", integer(decision.used_before.saturating_add(taken)));
         }
         if let Some(wait) = status.retry_after {
-            span.record("rate_limit.retry_after_ms", integer(wait.div_ceil(MILLISECOND)));
+            span.record("rate_limit.retry_after_ms", integer(wait.div_ceil(1_000)));
         }
     }
 

@@ -123,7 +123,6 @@ impl<S: Store> Limiter<S> {
         is_charged: bool,
     ) -> Status<'s> {
         let CountedHits { decision, limit, .. } = counted;
-        let (mut shadow, mut name) = (false, "");
         // What is taken back because another descriptor is denied was neither within its limit nor over it.
         if is_charged || !counted.is_within() || counted.charge.op.is_unconditional() {
             counted.count(domain, matched);
@@ -132,10 +131,8 @@ impl<S: Store> Limiter<S> {
             counted.count_key(top, matched, is_charged, &self.options);
         }
         let rule = matched.applies.rule();
-        if let Some(rule) = rule {
-            shadow = rule.shadow_mode;
-            name = rule.limit_name(decision.limit);
-        }
+        let (shadow, name) =
+            rule.map_or((false, ""), |rule| (rule.shadow_mode, rule.limit_name(decision.limit)));
         let wait = if decision.allowed { None } else { decision.retry_after };
         Status {
             over_limit: !decision.allowed && !shadow,

@@ -222,7 +222,7 @@ fn invalid_requests_get_the_errors_of_the_reference() {
     assert_eq!(ask("", &[]).to_string(), "rate limit domain must not be empty");
     assert_eq!(ask("d", &[]).to_string(), "rate limit descriptor list must not be empty");
     let request = Request { domain: "d", descriptors: &some, ..Request::default() };
-    let no_rules = bench.limiter.look_up(None, &request, &mut None, &mut Lookup::new()).err();
+    let no_rules = bench.limiter.look_up(None, &request, &mut None, &mut Lookup::default()).err();
     assert_eq!(no_rules, Some(RequestError::NoRules));
     assert_eq!(RequestError::NoRules.to_string(), "no rate limit configuration loaded");
     let many = vec![Descriptor::default(); 257];

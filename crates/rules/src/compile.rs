@@ -205,11 +205,7 @@ impl<D: Document> Loaded<D> {
 
 impl Loaded {
     /// Reads and compiles the selected files, and the lists beside them. Counters are carried over from `previous`.
-    pub fn read(
-        selection: &Selection,
-        options: &RuleOptions,
-        previous: Option<&RuleSet>,
-    ) -> Loaded {
+    pub fn read(selection: &Selection, options: &RuleOptions, previous: Option<&RuleSet>) -> Self {
         let (files, found) = selection.read();
         let mut problems = Problems::new(options.max_problems);
         problems.of_files(found);
@@ -217,11 +213,7 @@ impl Loaded {
     }
 
     /// Reads and compiles the selected files as the overlay of other files patches them, and adds its problems.
-    pub fn read_patched(
-        selection: &Selection,
-        overlay: &Selection,
-        options: &RuleOptions,
-    ) -> Loaded {
+    pub fn read_patched(selection: &Selection, overlay: &Selection, options: &RuleOptions) -> Self {
         let overlay = Overlay::read(overlay, options);
         let (files, found) = selection.read();
         let mut problems = Problems::new(options.max_problems);

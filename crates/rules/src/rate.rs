@@ -143,10 +143,8 @@ fn help(text: &str) -> String {
         Some(&"M") => 1_000_000,
         _ => 1,
     };
-    let is_known = words
-        .iter()
-        .skip(usize::from(multiplier > 1))
-        .all(|word| COUNTED.iter().any(|counted| counted.eq_ignore_ascii_case(word)));
+    let is_counted = |word: &&str| COUNTED.iter().any(|known| known.eq_ignore_ascii_case(word));
+    let is_known = words.iter().skip(usize::from(multiplier > 1)).all(is_counted);
     match (number(n).and_then(|n| n.checked_mul(multiplier)), meant) {
         (Some(n), Some(unit)) if is_known && !rest.contains(|c: char| c.is_ascii_digit()) => {
             format!("write `{n}/{}`", short(unit))

@@ -24,7 +24,7 @@ use crate::matcher::{MatcherNode as Tree, NodeFlags};
 use crate::model::key::Section;
 use crate::model::rule::Rule;
 use crate::model::stats::{LimitStats, RuleSeries};
-use crate::model::value_set::{Group, ValueSet};
+use crate::model::value_set::ValueSet;
 use crate::syntax::position::Origin;
 use crate::syntax::tree::Node;
 use descriptor::{Above, Below, Descriptor, DescriptorNode, limit_nodes};
@@ -37,23 +37,7 @@ impl Reader<'_> {
     /// Reads the keys of one descriptor, without the descriptors below it.
     fn keys(&mut self, node: &DescriptorNode<'_>) -> Descriptor {
         let DescriptorNode { position, ref fields, .. } = *node;
-        let mut read = Descriptor {
-            key: String::new(),
-            value: String::new(),
-            key_position: position,
-            set: None,
-            rate_limit: None,
-            shadow_mode: false,
-            quota_mode: false,
-            detailed_metric: false,
-            value_to_metric: false,
-            share_threshold: false,
-            group: Group::default(),
-            metadata: None,
-            reserve: None,
-            ban: None,
-            lease: true,
-        };
+        let mut read = Descriptor { key_position: position, lease: true, ..Descriptor::default() };
         let (mut share_node, mut reserve_node) = (None, None);
         let (mut ban_node, mut lease_node) = (None, None);
         let set = set_node(fields);
@@ -99,15 +83,11 @@ impl Reader<'_> {
         let (reserves, bans) = (reserve_node.is_some(), ban_node.is_some());
         let rule = OfRule { key: &read.key, reserves, bans };
         read.rate_limit = self.rate_limit(&rate_limit, rate_limits, rule);
-        if let Some(reserve) = reserve_node {
-            read.reserve = self.reserve(reserve, node, &read.key, read.rate_limit.as_ref());
-        }
-        if let Some(ban) = ban_node {
-            read.ban = self.ban(ban, read.quota_mode, read.rate_limit.as_ref());
-        }
-        if let Some(lease) = lease_node {
-            read.lease = self.lease(lease, rule, read.rate_limit.as_ref());
-        }
+        let limits = read.rate_limit.as_ref();
+        read.reserve =
+            reserve_node.and_then(|reserve| self.reserve(reserve, node, &read.key, limits));
+        read.ban = ban_node.and_then(|ban| self.ban(ban, read.quota_mode, limits));
+        read.lease = lease_node.is_none_or(|lease| self.lease(lease, rule, limits));
         let text = read.text();
         let is_alone = set.is_none() && !text.contains('*');
         if let Some(node) = share_node.filter(|_| read.share_threshold && is_alone) {
@@ -243,20 +223,15 @@ impl Reader<'_> {
                 let known = previous.and_then(|rule| rule.series.clone());
                 known.unwrap_or_else(|| Arc::new(RuleSeries::new(self.previous.series.clone())))
             });
+            let limit_stats: &[LimitStats] = previous.map_or(&[], |rule| &rule.limit_stats);
+            let reserve_stats = previous.and_then(|rule| rule.reserve_stats.clone());
+            let bans = previous.and_then(|rule| rule.bans.clone());
             let built = Arc::new(Rule {
                 domain_length: above.domain.len(),
                 entries: entries.clone().into(),
-                limit_stats: LimitStats::for_limits(
-                    &rate_limit.limits,
-                    previous.map_or(&[], |rule| &rule.limit_stats),
-                ),
-                reserve_stats: read.reserve.is_some().then(|| {
-                    previous.and_then(|rule| rule.reserve_stats.clone()).unwrap_or_default()
-                }),
-                bans: read
-                    .ban
-                    .is_some()
-                    .then(|| previous.and_then(|rule| rule.bans.clone()).unwrap_or_default()),
+                limit_stats: LimitStats::for_limits(&rate_limit.limits, limit_stats),
+                reserve_stats: read.reserve.is_some().then(|| reserve_stats.unwrap_or_default()),
+                bans: read.ban.is_some().then(|| bans.unwrap_or_default()),
                 limit_name: rate_limit.name.into(),
                 plan: (!rate_limit.limits.is_empty()).then(|| {
                     let plan = Plan::new(rate_limit.limits);

@@ -7,7 +7,7 @@ mod flow;
 use std::collections::HashSet;
 use std::fmt::Write;
 
-use flow::{FlowMap, Text};
+use flow::{FlowMap, Text, list};
 
 use crate::matcher::{Child, MatcherNode};
 use crate::model::keys::limits::{ParameterValue, charges_denied_by_default, parameters};
@@ -114,9 +114,8 @@ fn write_set(set: &ValueSet, value: &str, keys: &str, out: &mut String) {
     let _ = match &set.kind {
         SetKind::Network(_) => writeln!(out, "{keys}network: {}", Text(value)),
         SetKind::Values(items) => {
-            let items: Vec<String> =
-                items.iter().map(|item| Text(&item.text).to_string()).collect();
-            writeln!(out, "{keys}values: [{}]", items.join(", "))
+            let items = items.iter().map(|item| Text(&item.text));
+            writeln!(out, "{keys}values: {}", list(items))
         }
         SetKind::List(_) => {
             let file = value.strip_prefix('@').unwrap_or(value);
@@ -199,11 +198,8 @@ fn write_ban(ban: &Ban, indent: &str, out: &mut String) {
     let mut map = FlowMap::default();
     map.add("after", after);
     map.add("within", duration(*within));
-    let shown: Vec<String> = lengths.iter().map(|length| duration(*length)).collect();
-    map.add(
-        "for",
-        if let [one] = &*shown { one.clone() } else { format!("[{}]", shown.join(", ")) },
-    );
+    let shown = lengths.iter().map(|length| duration(*length));
+    map.add("for", if lengths.len() == 1 { shown.collect() } else { list(shown) });
     if *forget != Ban::default_forget(lengths) {
         map.add("forget", duration(*forget));
     }

@@ -120,10 +120,9 @@ fn effects_on_others(set: &ControlSet, limits: &LimitControls, control: &Control
         !is_same || match_of(old) != match_of(control)
     };
     let replaced = set.get(&control.id).filter(is_other);
-    let mut warnings: Vec<String> = replaced
-        .map(|old| format!("it replaces {}: {} {}", old.id, old.action, old.match_text()))
-        .into_iter()
-        .collect();
+    let mut warnings = Vec::from_iter(
+        replaced.map(|old| format!("it replaces {}: {} {}", old.id, old.action, old.match_text())),
+    );
     let hidden: Vec<String> = match control.action {
         Action::Block => Vec::new(),
         Action::Allow { .. } => set.controls().filter_map(|old| blocking(old, control)).collect(),

@@ -58,10 +58,7 @@ impl BucketedWindow {
     }
 
     /// Returns the ring's counts with the index of each, newest first.
-    fn newest_first<'s>(
-        &self,
-        state: &'s State,
-    ) -> impl DoubleEndedIterator<Item = (u64, u32)> + 's {
+    fn newest_first(&self, state: &State) -> impl DoubleEndedIterator<Item = (u64, u32)> {
         let (slots, head) = (state.ring.len(), state.head as usize);
         (0..slots).map(move |age| {
             (state.index.wrapping_sub(age as u64), state.ring[(head + slots - age) % slots])
@@ -115,16 +112,12 @@ impl LimitAlgorithm for BucketedWindow {
             return Verdict { allowed: hits <= n, retry_after: None };
         }
         let mut over = state.sum + hits - n;
-        for (index, count) in self.newest_first(state).rev() {
+        let last_needed = self.newest_first(state).rev().find(|&(_, count)| {
             over = over.saturating_sub(count.into());
-            if over == 0 {
-                return Verdict {
-                    allowed: false,
-                    retry_after: Some(wait(self.expires(index), now)),
-                };
-            }
-        }
-        Verdict::NEVER
+            over == 0
+        });
+        let retry_after = last_needed.map(|(index, _)| wait(self.expires(index), now));
+        Verdict { allowed: false, retry_after }
     }
 
     fn levels(&self, state: &State, _: &HitLog, now: Micros) -> Levels {

@@ -14,7 +14,6 @@ mod in_flight;
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write};
-use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 
@@ -69,9 +68,7 @@ impl State {
 
 /// Returns the hash of a hold's id; the same in every replica.
 pub fn hash_hold_id(id: &str) -> u64 {
-    let mut hasher = SipHasher13::new();
-    hasher.write(id.as_bytes());
-    hasher.finish()
+    SipHasher13::new().hash(id.as_bytes())
 }
 
 impl LimitAlgorithm for Concurrency {

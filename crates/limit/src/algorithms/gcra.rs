@@ -261,8 +261,7 @@ impl LimitAlgorithm for Gcra {
     }
 
     fn refill_time(&self) -> Option<Micros> {
-        let ticks = self.burst.saturating_mul(self.p).div_ceil(self.n.max(1));
-        Some(ticks.saturating_mul(self.tick))
+        Some(self.burst_period())
     }
 
     fn write_shape(&self, shape: &mut String) -> fmt::Result {

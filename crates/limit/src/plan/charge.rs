@@ -168,12 +168,9 @@ impl Plan {
         let before = state.clone();
         let outcome = self.charge_hashed(state, now, op, 0);
         let mut undos: Vec<Undo> = Vec::new();
-        for (i, limit) in self.limits().iter().enumerate() {
-            let (before, after) = (before.limits.get(i), state.limits.get(i));
-            let undo = before
-                .zip(after)
-                .and_then(|(before, after)| limit.algorithm.undo_of(before, after, now));
-            let Some(undo) = undo else { continue };
+        let states = before.limits.iter().zip(&state.limits);
+        for (i, (limit, (before, after))) in self.limits.iter().zip(states).enumerate() {
+            let Some(undo) = limit.algorithm.undo_of(before, after, now) else { continue };
             match undos.iter_mut().find(|other| Undo { limits: 0, ..**other } == undo) {
                 Some(same) => same.limits |= 1 << i,
                 None => undos.push(Undo { limits: 1 << i, ..undo }),
@@ -315,7 +312,7 @@ impl Advanced<'_> {
 
     fn undo(&mut self, undo: &Undo) {
         for (i, (limit, state)) in self.plan.limits.iter().zip(&mut *self.states).enumerate() {
-            if undo.has(i) {
+            if undo.limits >> i & 1 > 0 {
                 limit.algorithm.undo(state, undo);
             }
         }

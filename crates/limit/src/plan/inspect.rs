@@ -91,36 +91,14 @@ impl Plan {
     ///
     /// Every limit is read by itself: `remaining` and `retry_after` are what it alone allows.
     pub fn inspect(&self, state: &State, now: Micros, spans: &[Micros]) -> KeyState {
-        let states = match state.limits.len() == self.limits.len() {
+        let mut states = match state.limits.len() == self.limits.len() {
             true => state.limits.to_vec(),
             false => self.limits.iter().map(|limit| limit.algorithm.new_state()).collect(),
         };
-        let ban = self.ban().map(|ban| BanReading::new(ban, state.ban_state(), now));
-        KeyState { ban, ..self.inspect_states(states, &state.log, now, spans) }
-    }
-
-    /// Reads a packed state as [`inspect`](Self::inspect) does, for a plan that [`packs`](Self::packs).
-    pub fn inspect_packed(&self, packed: Packed, now: Micros, spans: &[Micros]) -> KeyState {
-        self.inspect(&self.unpack(packed, now), now, spans)
-    }
-
-    /// Returns a packed state in its other form, for a plan that [`packs`](Self::packs).
-    pub fn unpack(&self, packed: Packed, now: Micros) -> State {
-        let states = self.limits.iter().map(|limit| limit.algorithm.unpack(packed, now));
-        State::new(states.collect(), HitLog::default())
-    }
-
-    fn inspect_states(
-        &self,
-        mut states: Vec<LimitState>,
-        log: &HitLog,
-        now: Micros,
-        spans: &[Micros],
-    ) -> KeyState {
         for (limit, state) in self.limits.iter().zip(&mut states) {
             limit.algorithm.advance(state, now);
         }
-        let mut log = Cow::Borrowed(log);
+        let mut log = Cow::Borrowed(&state.log);
         // Old stamps change no answer. Only those of a clock that stepped back have to be moved.
         if let Some(bounds) = self.log_bounds.as_ref().filter(|bounds| log.is_ahead(bounds, now)) {
             log.to_mut().advance(bounds, now);
@@ -139,10 +117,15 @@ impl Plan {
             holds: holds.find_map(|(limit, state)| limit.algorithm.holds(state, now)),
             log_len: self.log_bounds.as_ref().map(|bounds| log.live(bounds, now)),
             counts: spans.iter().map(|&span| self.count(&states, &log, now, span)).collect(),
-            reservation: None,
-            leased: None,
-            ban: None,
+            ban: self.ban().map(|ban| BanReading::new(ban, state.ban_state(), now)),
+            ..KeyState::default()
         }
+    }
+
+    /// Returns a packed state in its other form, for a plan that [`packs`](Self::packs).
+    pub fn unpack(&self, packed: Packed, now: Micros) -> State {
+        let states = self.limits.iter().map(|limit| limit.algorithm.unpack(packed, now));
+        State::new(states.collect(), HitLog::default())
     }
 
     /// Counts the hits of the last `span` by the limit that counts them best.

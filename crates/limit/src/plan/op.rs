@@ -178,10 +178,6 @@ impl Undo {
         let hits = u32::try_from(hits).unwrap_or(u32::MAX);
         (hits > 0).then_some(Undo { hits, taken, limits: 0 })
     }
-
-    pub(super) fn has(&self, limit: usize) -> bool {
-        self.limits >> limit & 1 > 0
-    }
 }
 
 /// What is done about the hits that an id has reserved.

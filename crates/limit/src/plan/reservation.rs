@@ -31,12 +31,6 @@ pub struct Reservation {
     pub tag: u16,
 }
 
-impl Reserve {
-    fn up_to(self) -> UpTo {
-        UpTo { least: self.least, most: self.most, share: NonZeroU32::MIN }
-    }
-}
-
 /// The state of a key: a [`State`], or packed into 12 bytes.
 pub trait KeyCounts {
     /// Charges the state as [`Plan::charge`] does.
@@ -81,7 +75,10 @@ impl ReservationOp {
                 ReservationOp::Reserve { reserve, .. }
                 | ReservationOp::Settle { otherwise: Otherwise::Reserve(reserve), .. },
                 None,
-            ) => Op::UpTo(reserve.up_to()),
+            ) => {
+                let Reserve { least, most, .. } = reserve;
+                Op::UpTo(UpTo { least, most, share: NonZeroU32::MIN })
+            }
             (ReservationOp::Settle { used, .. }, Some(reservation)) => {
                 let reserved = reservation.part();
                 match reserved.checked_sub(used) {

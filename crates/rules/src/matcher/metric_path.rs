@@ -8,7 +8,7 @@ use super::MatchedValue;
 use crate::model::rule::Rule;
 use crate::model::value_set::MatchKind;
 use crate::rule_set::Domain;
-use weir_common::entry::Entry;
+use weir_common::entry::{Entry, rule_text};
 use weir_common::value;
 
 impl Domain {
@@ -28,16 +28,9 @@ impl Domain {
         self.root.each_match(entries, |_, _, matched| shares |= is_shared(matched));
         let mut path = String::with_capacity(64);
         self.root.each_match(entries, |i, (key, value), matched| {
-            let flags = matched.child.flags;
-            let part = if is_shared(matched) || i >= counted {
-                Part::Node
-            } else if detailed {
-                if shares { Part::Sent } else { Part::Whole }
-            } else if flags.value_to_metric && matched.kind != MatchKind::Value {
-                Part::Sent
-            } else {
-                Part::Node
-            };
+            let names_none = matched.kind != MatchKind::Value;
+            let adds_value = detailed || names_none && matched.child.flags.value_to_metric;
+            let has_value = adds_value && i < counted && !is_shared(matched);
             if !path.is_empty() {
                 path.push('.');
             }
@@ -45,12 +38,12 @@ impl Domain {
             let counted = matched.key_value(key, value).map(|counted| counted.text(value));
             let value = counted.as_deref().unwrap_or(value);
             let start = path.len();
-            match part {
-                Part::Node => path.push_str(&matched.child.text),
-                Part::Sent if value.is_empty() => path.push_str(key),
-                Part::Sent | Part::Whole => {
-                    let _ = write!(path, "{key}_{}", value::shown(value));
-                }
+            if !has_value {
+                path.push_str(&matched.child.text);
+            } else if value.is_empty() && (shares || !detailed) {
+                path.push_str(key);
+            } else {
+                let _ = write!(path, "{key}_{}", value::shown(value));
             }
             if self.replace_dots {
                 let part = path.split_off(start);
@@ -75,20 +68,7 @@ impl Domain {
         if !self.replace_dots || !rule.path().contains('.') {
             return rule.path().into();
         }
-        let parts = rule.entries().map(|(key, value)| match value {
-            "" => key.replace('.', "_"),
-            _ => format!("{key}_{value}").replace('.', "_"),
-        });
+        let parts = rule.entries().map(|entry| rule_text(entry).replace('.', "_"));
         parts.collect::<Vec<_>>().join(".").into()
     }
-}
-
-/// What an entry adds to a path.
-enum Part {
-    /// The text of its node.
-    Node,
-    /// `key_value`, or `key` if the value is empty.
-    Sent,
-    /// `key_value`, whatever the value.
-    Whole,
 }

@@ -96,11 +96,9 @@ impl Domain {
             (None, Some(step)) => {
                 let at = trace.steps.len() - 1;
                 let above = at.checked_sub(1).and_then(|above| trace.steps[above].matched);
-                let reserve = above.and_then(|above| near_reserve(at, above, entries));
-                let has_reserve = reserve.is_some();
-                found.extend(reserve);
+                found.extend(above.and_then(|above| near_reserve(at, above, entries)));
                 match above.filter(|above| above.below.is_empty()) {
-                    Some(_) if has_reserve => {}
+                    Some(_) if !found.is_empty() => {}
                     Some(above) => found.push(NearMiss::FewerEntries(at - 1, above)),
                     None => found.push(near_entry(at, step.level, entries[at])),
                 }
@@ -178,22 +176,19 @@ fn leads_to<'s>(from: Candidate<'s>, rest: &[Entry<'_>], visits: &mut usize) -> 
 fn orders(count: usize) -> Vec<Vec<usize>> {
     let mut all = vec![Vec::new()];
     for _ in 0..count {
-        all = all
-            .into_iter()
-            .flat_map(|order| {
-                let unused = (0..count).filter(|i| !order.contains(i)).collect::<Vec<_>>();
-                unused.into_iter().map(move |i| [&order[..], &[i]].concat())
-            })
-            .collect();
+        let longer = all.into_iter().flat_map(|order: Vec<usize>| {
+            let unused = (0..count).filter(|i| !order.contains(i)).collect::<Vec<_>>();
+            unused.into_iter().map(move |i| [&order[..], &[i]].concat())
+        });
+        all = longer.collect();
     }
     all.split_off(1.min(all.len()))
 }
 
 /// Returns all sets of some of `count` entries, in their order, the largest first.
 fn subsets(count: usize) -> Vec<Vec<usize>> {
-    let mut all: Vec<Vec<usize>> = (1..(1_usize << count) - 1)
-        .map(|bits| (0..count).filter(|i| bits >> i & 1 == 1).collect())
-        .collect();
+    let set = |bits: usize| (0..count).filter(|i| bits >> i & 1 == 1).collect();
+    let mut all: Vec<Vec<usize>> = (1..(1_usize << count) - 1).map(set).collect();
     all.sort_by_key(|set| std::cmp::Reverse(set.len()));
     all
 }

@@ -11,7 +11,7 @@ use crate::model::rule::Rule;
 use crate::model::value_set::ValueSet;
 use crate::rule_set::Domain;
 use crate::syntax::position::Origin;
-use weir_common::entry::Entry;
+use weir_common::entry::{Entry, rule_text};
 use weir_common::glob;
 
 /// The key of a descriptor of a rule file.
@@ -150,11 +150,8 @@ impl MatcherNode {
     }
 
     /// Returns the child of an entry of a rule.
-    fn of_entry(&self, (key, value): Entry<'_>) -> Option<&Child> {
-        match value {
-            "" => self.named(key),
-            _ => self.named(&format!("{key}_{value}")),
-        }
+    fn of_entry(&self, entry: Entry<'_>) -> Option<&Child> {
+        self.named(&rule_text(entry))
     }
 
     pub(crate) fn wildcards(&self) -> usize {

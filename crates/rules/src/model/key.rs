@@ -51,15 +51,12 @@ pub(super) const fn key(name: &'static str, sections: &'static [Section], value:
     Key { name, sections, value, is_reference, takers, in_text, field }
 }
 
-pub(super) const fn of_reference(
-    name: &'static str,
-    sections: &'static [Section],
-    value: ValueType,
-) -> Key {
-    Key { is_reference: true, ..key(name, sections, value) }
-}
-
 impl Key {
+    /// Notes that envoyproxy/ratelimit has the key, too.
+    pub(super) const fn of_reference(self) -> Key {
+        Key { is_reference: true, ..self }
+    }
+
     pub fn belongs(&self) -> String {
         let sections: Vec<&str> = self.sections.iter().map(|section| section.name()).collect();
         format!("`{}` belongs in {}", self.name, sections.join(", or "))

@@ -6,17 +6,17 @@ mod tests;
 
 use super::key::Section::{self, Ban, Descriptor, Group, ListedLimit, Reserve, Root};
 use super::key::ValueType::{Duration, Flag, Number, Other, Text};
-use super::key::{Key, key, of_reference};
+use super::key::{Key, key};
 use weir_common::suggest::nearest;
 
 /// All keys but those of limits, in the order in which errors list them. `of_reference`: envoyproxy/ratelimit has it.
 const KEYS: &[Key] = &[
-    of_reference("domain", &[Root], Text),
+    key("domain", &[Root], Text).of_reference(),
     key("charge", &[Root], Other),
     key("on_store_failure", &[Root], Other),
-    of_reference("descriptors", &[Root, Descriptor], Other),
-    of_reference("key", &[Descriptor], Text),
-    of_reference("value", &[Descriptor], Text),
+    key("descriptors", &[Root, Descriptor], Other).of_reference(),
+    key("key", &[Descriptor], Text).of_reference(),
+    key("value", &[Descriptor], Text).of_reference(),
     key("network", &[Descriptor], Other),
     key("values", &[Descriptor], Text),
     key("values_file", &[Descriptor], Other),
@@ -36,15 +36,15 @@ const KEYS: &[Key] = &[
     key("for", &[Ban], Other),
     key("forget", &[Ban], Duration),
     key("lease", &[Descriptor], Flag),
-    of_reference("rate_limit", &[Descriptor], Other),
+    key("rate_limit", &[Descriptor], Other).of_reference(),
     key("rate_limits", &[Descriptor], Other),
     key("rates", &[Descriptor], Other),
-    of_reference("shadow_mode", &[Descriptor, ListedLimit], Flag),
-    of_reference("quota_mode", &[Descriptor], Flag),
-    of_reference("detailed_metric", &[Descriptor], Flag),
-    of_reference("value_to_metric", &[Descriptor], Flag),
-    of_reference("share_threshold", &[Descriptor], Flag),
-    of_reference("metadata", &[Descriptor], Other),
+    key("shadow_mode", &[Descriptor, ListedLimit], Flag).of_reference(),
+    key("quota_mode", &[Descriptor], Flag).of_reference(),
+    key("detailed_metric", &[Descriptor], Flag).of_reference(),
+    key("value_to_metric", &[Descriptor], Flag).of_reference(),
+    key("share_threshold", &[Descriptor], Flag).of_reference(),
+    key("metadata", &[Descriptor], Other).of_reference(),
 ];
 
 impl Key {

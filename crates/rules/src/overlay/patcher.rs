@@ -9,7 +9,7 @@ use crate::syntax::position::Origin;
 use crate::syntax::problem::{Omitted, Problem, Problems};
 
 /// The patches of an overlay, and what each did in one compilation of rules.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Patcher {
     patches: Vec<Patch>,
     /// Patches of one domain, by its name, and those of any number of domains.
@@ -36,17 +36,8 @@ impl Patcher {
                 None => by_glob.push(index),
             }
         }
-        Patcher {
-            matched: vec![false; patches.len()],
-            patches,
-            by_domain,
-            by_glob,
-            of_rules: Vec::new(),
-            overridden: BTreeMap::new(),
-            failures: Failures::default(),
-            patched_rules: 0,
-            last: Default::default(),
-        }
+        let matched = vec![false; patches.len()];
+        Patcher { patches, by_domain, by_glob, matched, ..Patcher::default() }
     }
 
     /// Starts a domain, and sets the keys of it that its patches set.

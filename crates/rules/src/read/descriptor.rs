@@ -12,12 +12,14 @@ use crate::model::rule::Metadata;
 use crate::model::value_set::{Group, SetKind};
 use crate::syntax::position::Position;
 use crate::syntax::tree::Node;
+use weir_common::entry::rule_text;
 use weir_limit::Ban;
 
 /// A key of a YAML map, and the node of its value.
 pub(super) type Field<'n> = (&'static str, &'n Node<'n>);
 
 /// The values of a descriptor's keys, without the descriptors below it.
+#[derive(Default)]
 pub(super) struct Descriptor {
     pub key: String,
     pub value: String,
@@ -39,24 +41,18 @@ pub(super) struct Descriptor {
 impl Descriptor {
     /// `key` or `key_value`.
     pub fn text(&self) -> String {
-        match self.value.is_empty() {
-            true => self.key.clone(),
-            false => format!("{}_{}", self.key, self.value),
-        }
+        rule_text((&self.key, &self.value))
     }
 
     /// The size of its limits, of what it reserves of them and of its bans; none without limits.
     pub fn limit_bytes(&self) -> Option<usize> {
+        let limits = self.rate_limit.as_ref()?.bytes();
         let reserve = self
             .reserve
             .as_ref()
             .map_or(0, |reserve| RESERVE_BYTES + reserve.keys().map(str::len).sum::<usize>());
-        let ban = self.ban.as_ref().map_or(0, |ban| {
-            BAN_BYTES
-                + self.rate_limit.as_ref().map_or(0, LimitFields::bytes)
-                + 8 * ban.lengths.len()
-        });
-        Some(self.rate_limit.as_ref()?.bytes() + reserve + ban)
+        let ban = self.ban.as_ref().map_or(0, |ban| BAN_BYTES + limits + 8 * ban.lengths.len());
+        Some(limits + reserve + ban)
     }
 }
 

@@ -159,7 +159,9 @@ impl Reader<'_> {
         rule: OfRule<'_>,
     ) -> Option<Limit> {
         let algorithm = self.algorithm_name(fields)?;
-        self.check_reservable(fields, algorithm, rule);
+        if rule.reserves {
+            self.check_reservable(fields, algorithm);
+        }
         let n = self.u32_or(fields, "requests_per_unit", 0)?;
         let hold_id = fields.get("hold_id").map(|node| self.string(node, "hold_id"));
         let charge_denied = self.charge_denied(fields, algorithm, hold_id.is_some(), rule);

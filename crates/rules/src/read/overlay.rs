@@ -21,7 +21,7 @@ impl Reader<'_> {
     pub fn overlay(&mut self, node: Option<&Node<'_>>, patches: &mut Vec<Patch>) {
         let help = "write `patches:` and a list of patches; `patches: []` changes nothing";
         let Some(node) = node.filter(|node| !node.is_null()) else {
-            return self.error(Position::in_text(1, 1), "the overlay is empty", "", help);
+            return self.error(Position::default(), "the overlay is empty", "", help);
         };
         if !matches!(node.content(), Content::Map(_)) {
             let message = format!("the root of the overlay is {}, not a map", node.described());
@@ -125,15 +125,13 @@ impl Reader<'_> {
     fn limit_name(&mut self, node: &Node<'_>) -> Option<(Box<str>, Position)> {
         // As the `name` of a limit is read: a boolean or an integer is used as written.
         let is_text = matches!(node.value(), Some(Value::Text(_) | Value::Bool(_) | Value::Int(_)));
-        match node.text().filter(|name| is_text && !name.is_empty()) {
-            Some(name) => Some((name.into(), node.position)),
-            None => {
-                let message = format!("`limit` is {}", node.described());
-                let help = "write the `name` of a limit; without `limit`, `set` changes all limits";
-                self.error(node.position, message, &node.shown(), help);
-                None
-            }
+        let name = node.text().filter(|name| is_text && !name.is_empty());
+        if name.is_none() {
+            let message = format!("`limit` is {}", node.described());
+            let help = "write the `name` of a limit; without `limit`, `set` changes all limits";
+            self.error(node.position, message, &node.shown(), help);
         }
+        name.map(|name| (name.into(), node.position))
     }
 
     /// Reads `match`; returns the position of its entries.
@@ -309,8 +307,7 @@ impl Reader<'_> {
         }
         let mut limits = set.iter().filter(|(_, _, node)| !node.is_null());
         let Some((name, _, node)) = limits.next() else {
-            patch.limits = Some(None);
-            return;
+            return patch.limits = Some(None);
         };
         if let Some((other, ..)) = limits.next() {
             let help = "each replaces the limits of the rule: remove one";

@@ -12,7 +12,7 @@ use crate::overlay::patcher::Patcher;
 use crate::source::lists::ListReader;
 use crate::syntax::document::Document;
 use crate::syntax::position::Position;
-use crate::syntax::problem::{Problem, Problems, Severity};
+use crate::syntax::problem::{Problem, Problems};
 
 pub(crate) struct Reader<'r> {
     pub file: Arc<str>,
@@ -101,17 +101,11 @@ impl<'r> Reader<'r> {
         text: &str,
         help: &str,
     ) {
-        if !self.problems.has_room(Severity::Error) {
-            return self.problems.omit(Severity::Error);
-        }
         let problem = self.problem(position, message, text, help);
         self.problems.push(problem);
     }
 
     pub fn warn(&mut self, position: Position, message: String, text: &str, help: &str) {
-        if !self.problems.has_room(Severity::Warning) {
-            return self.problems.omit(Severity::Warning);
-        }
         let problem = self.problem(position, message, text, help);
         self.problems.push(problem.warning());
     }

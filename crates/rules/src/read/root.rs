@@ -8,6 +8,7 @@ use crate::syntax::position::Position;
 use crate::syntax::tree::{Content, Node};
 use weir_common::failure::OnStoreFailure;
 
+#[derive(Default)]
 pub(crate) struct Root<'n> {
     pub domain: String,
     pub domain_position: Position,
@@ -21,7 +22,7 @@ impl Reader<'_> {
     /// Reads the root; none if it is not a map.
     pub fn root<'n>(&mut self, node: Option<&'n Node<'n>>) -> Option<Root<'n>> {
         let Some(node) = node.filter(|node| !node.is_null()) else {
-            self.empty_domain(Position::in_text(1, 1));
+            self.empty_domain(Position::default());
             return None;
         };
         if !matches!(node.content(), Content::Map(_)) {
@@ -31,13 +32,7 @@ impl Reader<'_> {
             self.error(node.position, message, &node.shown(), help);
             return None;
         }
-        let mut root = Root {
-            domain: String::new(),
-            domain_position: node.position,
-            together: false,
-            on_store_failure: None,
-            descriptors: Vec::new(),
-        };
+        let mut root = Root { domain_position: node.position, ..Root::default() };
         for (key, value) in self.fields(node, Section::Root) {
             match key {
                 "domain" => {

@@ -116,18 +116,14 @@ impl Reader<'_> {
 
     fn network(&mut self, node: &Node<'_>) -> Option<NamedSet> {
         let text = self.text(node, "network")?;
-        match Network::parse(&text) {
-            Ok(network) => Some(NamedSet {
-                value: network.to_string(),
-                kind: SetKind::Network(network),
-                position: node.position,
-            }),
-            Err(error) => {
-                let (message, help) = network_problem(&error);
-                self.error(node.position, message, &text, &help);
-                None
-            }
+        let network = Network::parse(&text);
+        if let Err(error) = &network {
+            let (message, help) = network_problem(error);
+            self.error(node.position, message, &text, &help);
         }
+        let network = network.ok()?;
+        let (value, kind) = (network.to_string(), SetKind::Network(network));
+        Some(NamedSet { value, kind, position: node.position })
     }
 
     /// Reads text; where it is a map or a fraction, which is reported, returns what is written: it is not empty.

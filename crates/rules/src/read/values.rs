@@ -221,20 +221,17 @@ impl Reader<'_> {
     }
 
     pub(super) fn u32(&mut self, node: &Node<'_>, field: &str) -> u32 {
-        let mut message = "error loading config file";
-        match node.value() {
+        let step = match node.value() {
             Some(Value::Null) => return 0,
-            Some(Value::Int(number)) => {
-                if let Ok(number) = u32::try_from(number) {
-                    self.lint_number(node);
-                    return number;
-                }
+            Some(Value::Int(number)) if (0..=i64::from(u32::MAX)).contains(&number) => {
+                self.lint_number(node);
+                return number as u32;
             }
-            Some(Value::Other) => message = "error checking config",
-            _ => {}
-        }
+            Some(Value::Other) => "error checking config",
+            _ => "error loading config file",
+        };
         let text = node.shown();
-        let message = format!("{message}: cannot use {text} as a number for `{field}`");
+        let message = format!("{step}: cannot use {text} as a number for `{field}`");
         let help = "write a whole number from 0 to 4294967295, without quotes";
         self.error(node.position, message, &text, help);
         0

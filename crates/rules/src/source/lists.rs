@@ -84,8 +84,8 @@ impl ListReader {
             }
         };
         let shown = path.display().to_string();
-        let hash = content.as_ref().map(|(hash, _)| *hash);
-        let list = match content.map(|(_, content)| content) {
+        let (hash, content) = content.unzip();
+        let list = match content {
             Some(ListContent::Good(list)) => list,
             Some(ListContent::Bad(text)) => Arc::new(ValueList::parse(&shown, &text, report)),
             Some(ListContent::Unreadable(problem)) => {

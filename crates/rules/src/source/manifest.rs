@@ -90,10 +90,8 @@ fn unpack(file: &RuleFile) -> Result<Option<Vec<SourceFile>>, Problem> {
 fn add(object: &Node<'_>, manifest: &str, found: &mut Vec<SourceFile>) {
     let kind = object.get("kind").and_then(Node::text).unwrap_or_default();
     if kind == "List" || kind == "ConfigMapList" {
-        let items = object.get("items").map(Node::content);
-        if let Some(Content::List(items)) = items {
-            items.iter().for_each(|item| add(item, manifest, found));
-        }
+        let items = object.get("items").and_then(Node::items).unwrap_or_default();
+        items.iter().for_each(|item| add(item, manifest, found));
     }
     let Some(Content::Map(data)) = object.get("data").map(Node::content) else { return };
     if kind != "ConfigMap" {

@@ -12,7 +12,7 @@ use std::hash::{Hash, Hasher};
 use std::mem;
 
 pub use builder::Unreadable;
-use builder::{Builder, MAX_LEVELS, Map};
+use builder::{Builder, Built, MAX_LEVELS, Map};
 use bytes::Bytes;
 use message::{Config, Descriptor, Items, MetadataField, Named, Value, ValueKind};
 use prost::Message;
@@ -88,7 +88,7 @@ impl Document for Resource {
     }
 }
 
-fn root(builder: &mut Builder, config: Config) -> Result<Node<'static>, Unreadable> {
+fn root(builder: &mut Builder, config: Config) -> Built {
     let position = builder.position();
     let mut map = Map::default();
     let key = builder.key("domain")?;
@@ -112,11 +112,7 @@ fn descriptors(
 }
 
 /// The fields of a descriptor that are set, as the map of the last item.
-fn descriptor(
-    builder: &mut Builder,
-    message: Descriptor,
-    levels: u32,
-) -> Result<Node<'static>, Unreadable> {
+fn descriptor(builder: &mut Builder, message: Descriptor, levels: u32) -> Built {
     let (position, mut map) = (builder.position(), Map::default());
     builder.add(&mut map, "key", message.key)?;
     builder.add(&mut map, "value", message.value)?;
@@ -162,10 +158,7 @@ fn descriptor(
 }
 
 /// The fields of `reserve` that are set, as the map of the last key.
-fn reserve(
-    builder: &mut Builder,
-    reserve: pb::RateLimitReserve,
-) -> Result<Node<'static>, Unreadable> {
+fn reserve(builder: &mut Builder, reserve: pb::RateLimitReserve) -> Built {
     let (position, mut map) = (builder.position(), Map::default());
     builder.add(&mut map, "id", reserve.id)?;
     builder.add(&mut map, "settle", reserve.settle)?;
@@ -177,7 +170,7 @@ fn reserve(
 }
 
 /// The fields of `ban` that are set, as the map of the last key.
-fn ban(builder: &mut Builder, ban: pb::RateLimitBan) -> Result<Node<'static>, Unreadable> {
+fn ban(builder: &mut Builder, ban: pb::RateLimitBan) -> Built {
     let (position, mut map) = (builder.position(), Map::default());
     builder.add(&mut map, "after", Some(ban.after).filter(|after| *after != 0))?;
     builder.add(&mut map, "within", ban.within)?;
@@ -190,10 +183,7 @@ fn ban(builder: &mut Builder, ban: pb::RateLimitBan) -> Result<Node<'static>, Un
 }
 
 /// The fields of a limit that are set, as the map of the last key or item.
-fn policy(
-    builder: &mut Builder,
-    mut policy: pb::RateLimitPolicy,
-) -> Result<Node<'static>, Unreadable> {
+fn policy(builder: &mut Builder, mut policy: pb::RateLimitPolicy) -> Built {
     let (position, mut map) = (builder.position(), Map::default());
     let number = Some(policy.requests_per_unit).filter(|number| *number != 0);
     builder.add(&mut map, "requests_per_unit", number)?;
@@ -225,11 +215,7 @@ fn policy(
 
 /// Metadata, as the map of the last key or item. It may be sent in several messages. Its keys are sorted: encoders
 /// write maps in any order, and the same rules must give the same tree.
-fn metadata(
-    builder: &mut Builder,
-    messages: Vec<Bytes>,
-    levels: u32,
-) -> Result<Node<'static>, Unreadable> {
+fn metadata(builder: &mut Builder, messages: Vec<Bytes>, levels: u32) -> Built {
     let levels = levels.checked_sub(1).ok_or(Unreadable::TooDeep)?;
     let position = builder.position();
     let mut fields = Vec::new();
@@ -251,13 +237,11 @@ fn metadata(
 }
 
 /// The value of the last key or item.
-fn value(builder: &mut Builder, message: Bytes, levels: u32) -> Result<Node<'static>, Unreadable> {
+fn value(builder: &mut Builder, message: Bytes, levels: u32) -> Built {
     let levels = levels.checked_sub(1).ok_or(Unreadable::TooDeep)?;
     Ok(match Value::decode(message)?.kind {
         None | Some(ValueKind::Null(_)) => builder.scalar("null", Style::Plain),
-        Some(ValueKind::Bool(flag)) => {
-            builder.scalar(if flag { "true" } else { "false" }, Style::Plain)
-        }
+        Some(ValueKind::Bool(flag)) => builder.scalar(flag.to_string(), Style::Plain),
         // Protobuf has one type for whole numbers and fractions.
         Some(ValueKind::Number(n)) if n.fract() == 0.0 && n.abs() < 1e15 => {
             builder.scalar((n as i64).to_string(), Style::Plain)

@@ -43,6 +43,13 @@ impl Position {
     }
 }
 
+/// The start of a text.
+impl Default for Position {
+    fn default() -> Position {
+        Position::in_text(1, 1)
+    }
+}
+
 /// Where a rule was read: the file or resource, and the position in it; in JSON `{"file":"a.yaml","line":3,"column":5}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Place", into = "Place")]

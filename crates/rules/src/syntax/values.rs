@@ -173,19 +173,18 @@ impl Reader<'_> {
     /// Reads a duration in whole milliseconds.
     pub fn duration(&mut self, node: &Node<'_>, field: &str) -> Option<Micros> {
         let duration = node.text().and_then(read_duration);
-        let Some(micros) = duration.and_then(|duration| {
+        let micros = duration.and_then(|duration| {
             // A fraction of a second is not exact in binary.
             let rounded = duration.as_nanos().saturating_add(500) / 1_000;
             Micros::try_from(rounded).ok()
-        }) else {
-            self.invalid(node, field, "write a duration, such as 500ms or 1m30s");
-            return None;
+        });
+        let help = match micros {
+            Some(micros) if micros.is_multiple_of(SECOND / 1_000) => return Some(micros),
+            Some(_) => "write whole milliseconds",
+            None => "write a duration, such as 500ms or 1m30s",
         };
-        if !micros.is_multiple_of(SECOND / 1_000) {
-            self.invalid(node, field, "write whole milliseconds");
-            return None;
-        }
-        Some(micros)
+        self.invalid(node, field, help);
+        None
     }
 
     /// Reads a list that is not empty.

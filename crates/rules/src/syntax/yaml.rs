@@ -12,6 +12,7 @@ use tags::resolve;
 use super::position::Position;
 use super::problem::{Problem, lines};
 use super::tree::Node;
+use weir_common::named_enum;
 
 /// The maximum nesting of lists and maps, with aliases expanded: more than rule files need, and safe for the stack.
 const MAX_DEPTH: usize = 512;
@@ -35,29 +36,31 @@ pub struct SyntaxError {
     pub cause: Cause,
 }
 
-/// What a syntax error is about, by which its fix is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// The value does not fit its tag. The message quotes the value.
-    Tag,
-    /// A tab indents a line.
-    Tab,
-    /// A colon is where no value may be.
-    MappingValue,
-    /// A bracket or a brace is not closed.
-    Bracket,
-    /// A quote is not closed.
-    Quote,
-    /// The indentation fits no level.
-    Indentation,
-    /// An alias is in its own anchor, or aliases expand to too many nodes.
-    Alias,
-    /// Lists and maps are nested too deeply.
-    Depth,
-    /// There are too many nodes.
-    Size,
-    /// Another error.
-    Other,
+named_enum! {
+    /// What a syntax error is about, with its fix.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Cause, help {
+        /// The value does not fit its tag. The message quotes the value.
+        Tag = "write a value of the tag's type, or remove the tag",
+        /// A tab indents a line.
+        Tab = "indent with spaces, not with a tab",
+        /// A colon is where no value may be.
+        MappingValue = "indent as the siblings are, and quote a value with `: ` in it",
+        /// A bracket or a brace is not closed.
+        Bracket = "close it with a ] or }",
+        /// A quote is not closed.
+        Quote = "close the quote that is open above",
+        /// The indentation fits no level.
+        Indentation = "indent the line with as many spaces as its siblings",
+        /// An alias is in its own anchor, or aliases expand to too many nodes.
+        Alias = "replace the alias with the value of its anchor",
+        /// Lists and maps are nested too deeply.
+        Depth = "use fewer levels: rule files never need that many",
+        /// There are too many nodes.
+        Size = "split the file into several",
+        /// Another error.
+        Other = "fix the YAML here: put text with special characters in quotes",
+    }
 }
 
 impl Cause {
@@ -80,21 +83,6 @@ impl Cause {
             | ZeroBlockScalarIndent => Cause::Indentation,
             RecursionLimitExceeded => Cause::Depth,
             _ => Cause::Other,
-        }
-    }
-
-    fn help(self) -> &'static str {
-        match self {
-            Cause::Tag => "write a value of the tag's type, or remove the tag",
-            Cause::Tab => "indent with spaces, not with a tab",
-            Cause::MappingValue => "indent as the siblings are, and quote a value with `: ` in it",
-            Cause::Bracket => "close it with a ] or }",
-            Cause::Quote => "close the quote that is open above",
-            Cause::Indentation => "indent the line with as many spaces as its siblings",
-            Cause::Alias => "replace the alias with the value of its anchor",
-            Cause::Depth => "use fewer levels: rule files never need that many",
-            Cause::Size => "split the file into several",
-            Cause::Other => "fix the YAML here: put text with special characters in quotes",
         }
     }
 }
@@ -140,27 +128,20 @@ impl<'a> Documents<'a> {
         None
     }
 
-    fn read(&mut self) -> Option<Result<Option<Node<'a>>, SyntaxError>> {
+    fn read(&mut self) -> Result<Option<Option<Node<'a>>>, SyntaxError> {
         let mut tree = TreeBuilder::default();
-        for event in self.parser.as_mut()? {
-            let (event, span) = match event {
-                Ok(event) => event,
-                Err(error) => {
-                    let (line, column) = line_column(*error.marker());
-                    let (message, cause) = (error.info(), Cause::of(error.kind()));
-                    return Some(Err(SyntaxError { line, column, message, cause }));
-                }
-            };
+        for event in self.parser.iter_mut().flatten() {
+            let (event, span) = event.map_err(|error| {
+                let (line, column) = line_column(*error.marker());
+                SyntaxError { line, column, message: error.info(), cause: Cause::of(error.kind()) }
+            })?;
             match event {
-                Event::DocumentEnd => return Some(Ok(tree.root)),
-                Event::StreamEnd => return None,
-                _ => {}
-            }
-            if let Err(error) = tree.add(event, &span) {
-                return Some(Err(error));
+                Event::DocumentEnd => return Ok(Some(tree.root)),
+                Event::StreamEnd => return Ok(None),
+                _ => tree.add(event, &span)?,
             }
         }
-        None
+        Ok(None)
     }
 }
 
@@ -168,7 +149,7 @@ impl<'a> Iterator for Documents<'a> {
     type Item = Result<Option<Node<'a>>, SyntaxError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let document = self.read();
+        let document = self.read().transpose();
         if !matches!(document, Some(Ok(_))) {
             self.parser = None;
         }
@@ -238,20 +219,17 @@ impl<'a> TreeBuilder<'a> {
                 Some(open) => open.close(),
                 None => return Ok(()),
             },
-            Event::Alias(anchor) => match self.anchors.get(&anchor) {
-                Some(node) => {
-                    self.aliased = self.aliased.saturating_add(node.size);
-                    if self.aliased > MAX_ALIASED_NODES {
-                        let message = "document contains excessive aliasing";
-                        return Err(error_here(Cause::Alias, message));
-                    }
-                    (node.alias(position), 0)
-                }
-                None => {
+            Event::Alias(anchor) => {
+                let Some(node) = self.anchors.get(&anchor) else {
                     let message = "an alias inside the value of its own anchor";
                     return Err(error_here(Cause::Alias, message));
+                };
+                self.aliased = self.aliased.saturating_add(node.size);
+                if self.aliased > MAX_ALIASED_NODES {
+                    return Err(error_here(Cause::Alias, "document contains excessive aliasing"));
                 }
-            },
+                (node.alias(position), 0)
+            }
             _ => return Ok(()),
         };
         if self.open.len() + usize::from(node.depth) > MAX_DEPTH {

@@ -41,6 +41,12 @@ impl fmt::Display for Text<'_> {
     }
 }
 
+/// Returns values as a list in `[]`.
+pub(super) fn list(values: impl Iterator<Item = impl Display>) -> String {
+    let values: Vec<String> = values.map(|value| value.to_string()).collect();
+    format!("[{}]", values.join(", "))
+}
+
 /// The keys and values of a map in `{}`.
 #[derive(Default)]
 pub(super) struct FlowMap(String);
@@ -67,9 +73,8 @@ impl FlowMap {
 
     pub fn add_replaces(&mut self, names: &[&str]) {
         if !names.is_empty() {
-            let items: Vec<String> =
-                names.iter().map(|name| format!("{{ name: {} }}", Text(name))).collect();
-            self.add("replaces", format_args!("[{}]", items.join(", ")));
+            let items = names.iter().map(|name| format!("{{ name: {} }}", Text(name)));
+            self.add("replaces", list(items));
         }
     }
 }
@@ -101,10 +106,7 @@ impl fmt::Display for Json<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Value::Object(object) => FlowMap::from(object).fmt(f),
-            Value::Array(items) => {
-                let items: Vec<String> = items.iter().map(|item| Json(item).to_string()).collect();
-                write!(f, "[{}]", items.join(", "))
-            }
+            Value::Array(items) => f.write_str(&list(items.iter().map(Json))),
             Value::String(string) => Text(string).fmt(f),
             other => other.fmt(f),
         }

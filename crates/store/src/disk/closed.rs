@@ -27,7 +27,7 @@ pub fn read(directory: &Path) -> io::Result<Vec<(FileId, u64)>> {
 
 pub fn write(directory: &Path, sizes: &[(FileId, u64)]) -> io::Result<()> {
     // A crash must not leave half of it.
-    regular::replace(directory, NAME, encode(sizes).as_bytes())
+    regular::replace(directory, NAME.as_ref(), encode(sizes).as_bytes())
 }
 
 /// Removes the file, if it exists, before any of the sizes changes.

@@ -83,7 +83,7 @@ impl Meta {
         let mut bytes = self.encode();
         bytes.resize(SECOND_COPY, 0);
         bytes.extend_from_slice(&self.encode());
-        regular::replace(directory, "meta", &bytes)
+        regular::replace(directory, "meta".as_ref(), &bytes)
     }
 
     fn encode(&self) -> Vec<u8> {

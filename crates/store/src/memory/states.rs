@@ -18,7 +18,8 @@ impl<C: Clock> MemoryStore<C> {
         let fingerprint = self.fingerprints.of(&charge);
         let mut shard = self.shards[self.shard_of(&fingerprint)].0.lock();
         let counts = if self.packs(key.plan) {
-            key.plan.inspect_packed(shard.copy::<Packed>(&fingerprint.print), now, spans)
+            let state = key.plan.unpack(shard.copy::<Packed>(&fingerprint.print), now);
+            key.plan.inspect(&state, now, spans)
         } else {
             let state = shard.get::<Box<State>>(&fingerprint.print).map(Box::as_ref);
             key.plan.inspect(state.unwrap_or(&State::default()), now, spans)

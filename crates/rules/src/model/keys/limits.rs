@@ -3,7 +3,7 @@
 
 use crate::model::key::Section::{Descriptor, ListedLimit, Replacement};
 use crate::model::key::ValueType::{Duration, Flag, Number, Other, Text};
-use crate::model::key::{Key, Section, ValueType, key, of_reference};
+use crate::model::key::{Key, Section, ValueType, key};
 use crate::model::proto::{FieldValue, RateLimitPolicy};
 use weir_limit::AlgorithmKind::{
     self as Kind, BucketedWindow, Concurrency, FixedWindow, Gcra, SlidingLog, SlidingWindow,
@@ -28,11 +28,11 @@ const BUCKETS: &[Kind] = &[TokenBucket, Gcra];
 /// The keys of limits, in the order in which errors list them.
 pub(crate) const KEYS: &[Key] = &[
     parameter("rate", PERIODIC, Other, |limit| limit.rate.clone().into()).beside_rate(),
-    of_reference("requests_per_unit", LIMITS, NUMBER),
-    Key { takers: PERIODIC, ..of_reference("unit", LIMITS, Other) },
-    of_reference("unlimited", &[Section::Limit], Flag),
-    of_reference("name", &[Section::Limit, ListedLimit, Replacement], Text),
-    of_reference("replaces", LIMITS, Other),
+    key("requests_per_unit", LIMITS, NUMBER).of_reference(),
+    Key { takers: PERIODIC, ..key("unit", LIMITS, Other).of_reference() },
+    key("unlimited", &[Section::Limit], Flag).of_reference(),
+    key("name", &[Section::Limit, ListedLimit, Replacement], Text).of_reference(),
+    key("replaces", LIMITS, Other).of_reference(),
     parameter("unit_multiplier", PERIODIC, NUMBER, |limit| limit.unit_multiplier.into()),
     parameter("period", PERIODIC, Other, |limit| limit.period.into()),
     key("algorithm", SHORT, Other),
@@ -45,16 +45,14 @@ pub(crate) const KEYS: &[Key] = &[
     parameter("max_debt", BUCKETS, NUMBER, |limit| limit.max_debt.into()),
     parameter("hold_id", &[Concurrency], Text, |limit| limit.hold_id.clone().into()),
     parameter("hold_timeout", &[Concurrency], Duration, |limit| limit.hold_timeout.into()),
-    parameter("align", &[FixedWindow], Other, |limit| limit.align.clone().into())
-        .in_text()
-        .beside_rate(),
-    parameter("time_zone", &[FixedWindow], Other, |limit| limit.time_zone.clone().into())
-        .in_text()
-        .beside_rate(),
-    parameter("starts", &[FixedWindow], Other, |limit| limit.starts.clone().into())
-        .in_text()
-        .beside_rate(),
+    of_calendar("align", |limit| limit.align.clone().into()),
+    of_calendar("time_zone", |limit| limit.time_zone.clone().into()),
+    of_calendar("starts", |limit| limit.starts.clone().into()),
 ];
+
+const fn of_calendar(name: &'static str, field: fn(&RateLimitPolicy) -> FieldValue) -> Key {
+    parameter(name, &[FixedWindow], Other, field).in_text().beside_rate()
+}
 
 const fn parameter(
     name: &'static str,

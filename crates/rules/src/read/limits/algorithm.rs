@@ -85,20 +85,12 @@ impl Reader<'_> {
     }
 
     /// Reports a limit beside `reserve` whose hits cannot be reserved.
-    pub(super) fn check_reservable(
-        &mut self,
-        fields: &Fields<'_>,
-        algorithm: Kind,
-        rule: OfRule<'_>,
-    ) {
-        if rule.reserves
-            && let Some(why) = not_reservable(algorithm)
-        {
-            let name = fields.text("algorithm");
-            let message = format!("config error, {name} beside `reserve`: {why}");
-            let help = "use sliding_window for minutes, fixed_window for days and months";
-            self.error(fields.position("algorithm"), message, &name, help);
-        }
+    pub(super) fn check_reservable(&mut self, fields: &Fields<'_>, algorithm: Kind) {
+        let Some(why) = not_reservable(algorithm) else { return };
+        let name = fields.text("algorithm");
+        let message = format!("config error, {name} beside `reserve`: {why}");
+        let help = "use sliding_window for minutes, fixed_window for days and months";
+        self.error(fields.position("algorithm"), message, &name, help);
     }
 
     /// Reads `algorithm`. Keys that it does not take are errors.
@@ -169,19 +161,17 @@ impl Reader<'_> {
 
     fn gcra(&mut self, fields: &Fields<'_>, numbers: BucketNumbers) -> Option<Gcra> {
         let BucketNumbers { n, period, burst, max_debt } = numbers;
-        match Gcra::new(n, period, burst, max_debt) {
-            Ok(gcra) => Some(gcra),
-            Err(GcraError::TooSlow(recoverable)) => {
-                self.too_slow(fields, numbers, recoverable);
-                None
-            }
+        let gcra = Gcra::new(n, period, burst, max_debt);
+        match gcra {
+            Ok(_) => {}
+            Err(GcraError::TooSlow(recoverable)) => self.too_slow(fields, numbers, recoverable),
             Err(error @ GcraError::TooLarge) => {
                 let message = format!("config error, this limit cannot be counted: {error}");
                 let help = "reduce the burst or the period, or use token_bucket";
                 self.error(fields.position("burst"), message, "", help);
-                None
             }
         }
+        gcra.ok()
     }
 
     fn concurrency(

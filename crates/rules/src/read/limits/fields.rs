@@ -125,7 +125,7 @@ impl Reader<'_> {
     }
 
     fn key_nodes<'n>(&mut self, nodes: &[&'n Node<'n>], section: Section) -> KeyNodes<'n> {
-        let fields = self.limit_fields(nodes, Position::in_text(1, 1), section);
+        let fields = self.limit_fields(nodes, Position::default(), section);
         fields.nodes.into_iter().map(|(key, node)| (key, node.into_owned())).collect()
     }
 

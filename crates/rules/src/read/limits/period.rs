@@ -69,9 +69,8 @@ impl Reader<'_> {
         let starts = fields.get("starts");
         let align = match fields.get("align") {
             Some(node) => self.string(node, "align"),
-            None if starts.is_some() => "calendar".to_owned(),
             // A month of a fixed length where the rule says so.
-            None if is_calendar_month => "calendar".to_owned(),
+            None if starts.is_some() || is_calendar_month => "calendar".to_owned(),
             None => "epoch".to_owned(),
         };
         let zone = fields.get("time_zone").map(|node| self.string(node, "time_zone"));

@@ -43,6 +43,9 @@ impl Unreadable {
 
 pub(crate) type Map = Vec<(Node<'static>, Node<'static>)>;
 
+/// A node, or why its message is not a rule file.
+pub(crate) type Built = Result<Node<'static>, Unreadable>;
+
 #[derive(Debug, Default)]
 pub(crate) struct Builder {
     fields: u32,
@@ -61,7 +64,7 @@ impl Builder {
     }
 
     /// Counts an entry of a map and returns its key.
-    pub fn key(&mut self, key: impl Into<Cow<'static, str>>) -> Result<Node<'static>, Unreadable> {
+    pub fn key(&mut self, key: impl Into<Cow<'static, str>>) -> Built {
         self.count()?;
         Ok(self.scalar(key, Style::Text))
     }
@@ -75,8 +78,8 @@ impl Builder {
     pub fn list<T>(
         &mut self,
         items: Vec<T>,
-        mut node: impl FnMut(&mut Builder, T) -> Result<Node<'static>, Unreadable>,
-    ) -> Result<Node<'static>, Unreadable> {
+        mut node: impl FnMut(&mut Builder, T) -> Built,
+    ) -> Built {
         let position = self.position();
         let mut nodes = Vec::with_capacity(items.len());
         for item in items {
@@ -92,7 +95,7 @@ impl Builder {
         map: &mut Map,
         key: &'static str,
         items: Vec<T>,
-        node: impl FnMut(&mut Builder, T) -> Result<Node<'static>, Unreadable>,
+        node: impl FnMut(&mut Builder, T) -> Built,
     ) -> Result<(), Unreadable> {
         if !items.is_empty() {
             map.push((self.key(key)?, self.list(items, node)?));
