@@ -133,7 +133,7 @@ fn shard_of(print: &Print, shards: usize) -> usize {
 }
 
 /// What a slot has of a reservation besides its lapse: of four-byte numbers, so that slots have no padding.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Reserved {
     hits: u32,
     count: u16,

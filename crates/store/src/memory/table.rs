@@ -119,19 +119,13 @@ pub(super) struct Candidate {
 }
 
 /// Slots by fingerprint. One cursor moves over the buckets to sweep, another one to sample.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Table<V> {
     slots: HashTable<Slot<V>>,
     sweep_hand: usize,
     sample_hand: usize,
     inserted: u32,
     pub(super) swept: u64,
-}
-
-impl<V> Default for Table<V> {
-    fn default() -> Self {
-        Table { slots: HashTable::new(), sweep_hand: 0, sample_hand: 0, inserted: 0, swept: 0 }
-    }
 }
 
 impl<V> Table<V> {
