@@ -57,7 +57,7 @@ mod tests;
 
 use self::counter::{COUNTERS, counter_number, lone_window, read_counter};
 use self::format::{Codec, LuaModule, Reader};
-use self::numbers::LAYOUT;
+use self::numbers::{LAYOUT, flags};
 use self::sliding_log::LogHead;
 use weir_limit::hit_log::HitLog;
 use weir_limit::{
@@ -80,13 +80,6 @@ const MODULES: [&[LuaModule]; Algorithm::COUNT] = [
 pub(super) fn modules() -> impl Iterator<Item = LuaModule> {
     MODULES.into_iter().flatten().copied().chain([ban::MODULE, reservation::MODULE])
 }
-
-fn flags(limit: &Limit) -> u8 {
-    numbers::flags(limit, each!(&limit.algorithm, codec => codec.is_strict()))
-}
-
-/// The states of all limits and of a ban, the head of their log, and the unread rest.
-type StoredStates<'t> = (State, Option<LogHead>, Reader<'t>);
 
 /// A plan in the form that the scripts read, and the states of its keys.
 #[derive(Clone, Copy, Debug)]
@@ -204,8 +197,12 @@ impl<'p> PlanCodec<'p> {
         self.0.limits().len() == 1 && self.0.hold_id().is_some()
     }
 
-    /// Reads the states of all limits of a key that may not exist, the head of their log, and what follows.
-    fn read_states<'t>(self, text: &'t [u8], own_key: &[u8]) -> Option<StoredStates<'t>> {
+    /// Reads the states of all limits of a key that may not exist, and of a ban; the head of their log, and what follows.
+    fn read_states<'t>(
+        self,
+        text: &'t [u8],
+        own_key: &[u8],
+    ) -> Option<(State, Option<LogHead>, Reader<'t>)> {
         let exists = !text.is_empty();
         if !exists && own_key.is_empty() {
             return Some((State::default(), None, Reader(text)));

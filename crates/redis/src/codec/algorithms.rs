@@ -83,10 +83,6 @@ impl Codec for TokenBucket {
         put_all(out, &[capacity, self.interval, self.amount.into(), capacity_and_debt]);
     }
 
-    fn is_strict(&self) -> bool {
-        self.strict
-    }
-
     fn read_state(&self, numbers: &mut Reader<'_>) -> Option<LimitState> {
         let state = token_bucket::State { missing: numbers.wide()?, last: numbers.wide()? };
         Some(LimitState::TokenBucket(state))
