@@ -16,10 +16,9 @@ metric_families! {
         = "Reports of buckets whose rules cannot be divided among Envoys";
 }
 
-/// Counts since the start, and what is open now.
+/// Counts since the start, and the buckets now.
 #[derive(Debug, Default)]
 pub(crate) struct QuotaCounts {
-    pub streams: AtomicU64,
     pub buckets: AtomicU64,
     pub granted: AtomicU64,
     pub admitted: AtomicU64,
@@ -35,9 +34,9 @@ pub(crate) fn add(count: &AtomicU64, more: u64) {
 }
 
 impl QuotaCounts {
-    pub fn collect(&self, sink: &mut dyn MetricSink) {
+    pub fn collect(&self, streams: usize, sink: &mut dyn MetricSink) {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        sink.gauge(STREAMS, get(&self.streams) as f64);
+        sink.gauge(STREAMS, streams as f64);
         sink.gauge(BUCKETS, get(&self.buckets) as f64);
         sink.counter(GRANTED, get(&self.granted));
         sink.family(REPORTED);

@@ -84,19 +84,16 @@ impl<S: States> Quotas<S> {
         clock: impl Monotonic,
         options: QuotaOptions,
     ) -> Quotas<S> {
-        let (keys, counts, streams) = Default::default();
-        let (clock, next_stream) = (Box::new(clock), AtomicU64::new(1));
-        let unsupported_log = Throttles::new(UNSUPPORTED_LOG_INTERVAL);
         Quotas {
             limiter,
             rules,
             options,
-            keys,
-            counts,
-            clock,
-            next_stream,
-            unsupported_log,
-            streams,
+            keys: Keys::default(),
+            counts: QuotaCounts::default(),
+            clock: Box::new(clock),
+            next_stream: AtomicU64::new(1),
+            unsupported_log: Throttles::new(UNSUPPORTED_LOG_INTERVAL),
+            streams: Mutex::default(),
         }
     }
 
@@ -109,15 +106,12 @@ impl<S: States> Quotas<S> {
             return None;
         }
         streams.insert(id, buckets.clone());
-        add(&self.counts.streams, 1);
         Some((id, buckets))
     }
 
     /// Removes a stream that has ended.
     pub(crate) fn close(&self, id: u64, buckets: usize) {
-        if self.streams.lock().remove(&id).is_some() {
-            self.counts.streams.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.streams.lock().remove(&id);
         self.counts.buckets.fetch_sub(buckets as u64, Ordering::Relaxed);
     }
 
@@ -212,6 +206,6 @@ impl StreamBuckets {
 
 impl<S: States + Debug> MetricSource for Quotas<S> {
     fn collect(&self, sink: &mut dyn MetricSink) {
-        self.counts.collect(sink);
+        self.counts.collect(self.streams(), sink);
     }
 }
