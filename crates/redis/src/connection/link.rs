@@ -5,23 +5,18 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
+use redis::aio::{AsyncStream, MultiplexedConnection};
 use redis::{
     AsyncConnectionConfig, Cmd, FromRedisValue, Pipeline, RedisConnectionInfo, RedisResult, Value,
     from_redis_value_ref,
 };
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::context::RedisContext;
 use weir_limit::{Micros, SECOND};
 
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send {}
-
-impl<S: AsyncRead + AsyncWrite + Send> Stream for S {}
-
-pub(super) type Socket = Pin<Box<dyn Stream>>;
+pub(super) type Socket = Pin<Box<dyn AsyncStream + Send>>;
 
 /// An open connection. It ends with its last clone.
 #[derive(Clone, Debug)]
