@@ -37,8 +37,8 @@ pub struct Granted {
 pub struct Account {
     /// Grants that may still be used, or whose use may not be reported yet; oldest first.
     open: SmallVec<[Sent; 2]>,
-    /// The most hits that may be used and are not reported yet.
-    unreported: u64,
+    /// The most hits that the client may use, or has used without a report of it.
+    pub unreported: u64,
     window: Option<Box<Window>>,
 }
 
@@ -123,10 +123,5 @@ impl Account {
         let undo = Undo { hits, ..window.undo };
         let returns = (hits > 0).then(|| (window.plan.clone(), undo));
         Settled { excess, returns }
-    }
-
-    /// The most hits that the client may use or has used without a report of it.
-    pub fn unreported(&self) -> u64 {
-        self.unreported
     }
 }

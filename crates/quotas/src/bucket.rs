@@ -181,7 +181,7 @@ impl Bucket {
 
     /// Returns whether a grant of `hits` would bring no more than what the client has for the time until its next report.
     pub fn needs_no(&self, hits: u32, now: Micros) -> bool {
-        let has = self.account.unreported();
+        let has = self.account.unreported;
         let wanted = u64::from(self.demand.unwrap_or(0)) * 2 + 10;
         let lasts = self.due > now.saturating_add(REPORT_INTERVAL);
         self.has_grant(now) && lasts && (u64::from(hits)..=wanted).contains(&has)

@@ -154,7 +154,7 @@ impl<S: States> Quotas<S> {
         let granted = streams.iter().filter_map(|stream| {
             let stream = stream.lock();
             let bucket = stream.buckets.get(id).filter(|_| *stream.domain == *domain)?;
-            Some(bucket.account.unreported()).filter(|hits| *hits > 0)
+            Some(bucket.account.unreported).filter(|hits| *hits > 0)
         });
         let none = GrantedState { hits: 0, streams: 0 };
         let sum = granted.fold(none, |sum, hits| GrantedState {
@@ -192,7 +192,7 @@ impl StreamBuckets {
                 Some(Order::Admit(_)) => "admit",
             }
             .to_owned(),
-            outstanding: bucket.account.unreported(),
+            outstanding: bucket.account.unreported,
             // By all streams: see `list`.
             share: 0,
             ends_ms: bucket.ends.saturating_sub(now) / 1_000,
