@@ -152,7 +152,7 @@ impl PendingCharge {
         let before = state.clone();
         let (_, undos) = self.plan.charge_undoable(state, now, self.op);
         let returning = |lease: Arc<LeaseCharge>| PendingCharge {
-            op: lease.op(),
+            op: lease.op,
             reply: Reply::to_lease(lease),
             ..self.clone()
         };
