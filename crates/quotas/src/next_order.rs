@@ -238,10 +238,7 @@ impl<S: States> Visit<'_, S> {
             (window, bucket.demand, bucket.shrinks(), keeps)
         });
         // What the Envoy has is worth more than a denial.
-        let nothing = || match keeps {
-            true => NextOrder::Same,
-            false => NextOrder::Deny(key.plan.clone()),
-        };
+        let nothing = || if keeps { NextOrder::Same } else { NextOrder::Deny(key.plan.clone()) };
         let now = quotas.now();
         if window.is_some_and(|window| window.grant_for(now).is_none()) {
             return nothing();

@@ -136,10 +136,7 @@ async fn check_no_cluster(link: &mut Link, claims_one: bool) -> Result<(), Conne
 
 /// Returns the error of commands at which a server may have closed the connection.
 fn closed(commands: &'static str, error: RedisError) -> ConnectError {
-    match error.is_connection_dropped() {
-        true => ConnectError::Closed(commands, error),
-        false => error.into(),
-    }
+    if error.is_connection_dropped() { ConnectError::Closed(commands, error) } else { error.into() }
 }
 
 const PERMISSION_CHECKS: [&str; 2] = ["eval", "evalsha"];
