@@ -34,7 +34,7 @@ use tokio::time::{Instant, timeout};
 use super::Connection;
 use super::error::ConnectError;
 use super::handshake::ends_session;
-use super::link::{Link, Probe, ProbeBackoff, STALL_TIMEOUT, Timed, watch};
+use super::link::{Link, ProbeBackoff, STALL_TIMEOUT, Timed, probe, timed_probe, watch};
 use super::target::Target;
 use crate::batch::CommandBatch;
 use crate::batch::increments::Increment;
@@ -88,7 +88,6 @@ enum Disconnect {
 struct Driver {
     connection: Arc<Connection>,
     events: Option<ClusterEvents>,
-    probe: Probe,
     backoff: ProbeBackoff,
     log: ConnectionLog,
     /// Charges that repair keys after increments without a reply, for the next connection.
@@ -107,9 +106,9 @@ pub(crate) fn start(
 }
 
 async fn run(connection: Arc<Connection>, events: Option<ClusterEvents>) {
-    let (probe, backoff) = (Probe::new(&connection.shared), ProbeBackoff::new());
+    let (backoff, repairs) = (ProbeBackoff::new(), Vec::new());
     let log = connection.shared.log.connection(&connection.target);
-    let mut driver = Driver { connection, events, probe, backoff, log, repairs: Vec::new() };
+    let mut driver = Driver { connection, events, backoff, log, repairs };
     let mut state = DriverState::Connecting;
     loop {
         state = match state {
@@ -205,7 +204,7 @@ impl Driver {
 
     async fn check_idle(&self, session: &mut Session) -> Result<(), NotReady> {
         let (sent, set_slow) = (Instant::now(), || self.connection.set_slow());
-        let answer = self.probe.send(&mut session.link);
+        let answer = probe(&mut session.link, self.shared());
         match watch(answer, self.slow_after(), set_slow).await {
             Timed::Stalled => Err(NotReady::Disconnected(Disconnect::Stalled)),
             Timed::InTime(Err(error)) | Timed::Late(Err(error)) if ends_session(&error) => {
@@ -311,7 +310,7 @@ impl Driver {
         let mut backoff = ProbeBackoff::new();
         loop {
             let sent = Instant::now();
-            match self.probe.send_timed(&mut session.link, self.slow_after()).await {
+            match timed_probe(&mut session.link, self.shared()).await {
                 Timed::InTime(_) => break,
                 Timed::Late(Err(error)) if ends_session(&error) => {
                     return self.disconnected(&session, Disconnect::Error(error));

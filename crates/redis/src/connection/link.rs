@@ -103,44 +103,27 @@ pub(super) async fn watch<T>(
     }
 }
 
-/// A command that a server answers at once if it is well.
-#[derive(Debug)]
-pub(super) struct Probe {
-    command: Cmd,
-    is_proxy: bool,
+/// Sends a command that a server answers at once if it is well.
+pub(super) async fn probe(link: &mut Link, shared: &RedisContext) -> RedisResult<()> {
+    if !shared.is_proxy {
+        return link.query(&redis::cmd("PING")).await;
+    }
+    // A proxy answers PING itself.
+    let key = format!("{}{{probe}}", shared.options.prefix);
+    match link.query(redis::cmd("EVAL").arg("return 1").arg(1).arg(key)).await {
+        // One of several servers fails, and its keys with it.
+        Err(error) if error.code().is_some() => Ok(()),
+        replied => replied,
+    }
 }
 
-impl Probe {
-    pub fn new(shared: &RedisContext) -> Probe {
-        let is_proxy = shared.is_proxy;
-        let mut command = redis::cmd(if is_proxy { "EVAL" } else { "PING" });
-        if is_proxy {
-            // A proxy answers PING itself.
-            command.arg("return 1").arg(1).arg(format!("{}{{probe}}", shared.options.prefix));
-        }
-        Probe { command, is_proxy }
-    }
-
-    pub async fn send(&self, link: &mut Link) -> redis::RedisResult<()> {
-        match link.query(&self.command).await {
-            // One of several servers fails, and its keys with it.
-            Err(error) if self.is_proxy && error.code().is_some() => Ok(()),
-            replied => replied,
-        }
-    }
-
-    /// Sends the probe, and waits for long; an error reply is a late answer.
-    pub async fn send_timed(
-        &self,
-        link: &mut Link,
-        slow_after: Duration,
-    ) -> Timed<redis::RedisResult<()>> {
-        let sent = Instant::now();
-        match timeout(STALL_TIMEOUT.max(slow_after), self.send(link)).await {
-            Ok(Ok(())) if sent.elapsed() <= slow_after => Timed::InTime(Ok(())),
-            Ok(reply) => Timed::Late(reply),
-            Err(_) => Timed::Stalled,
-        }
+/// Sends a probe, and waits for long; an error reply is a late answer.
+pub(super) async fn timed_probe(link: &mut Link, shared: &RedisContext) -> Timed<RedisResult<()>> {
+    let (sent, slow_after) = (Instant::now(), shared.options.slow_after);
+    match timeout(STALL_TIMEOUT.max(slow_after), probe(link, shared)).await {
+        Ok(Ok(())) if sent.elapsed() <= slow_after => Timed::InTime(Ok(())),
+        Ok(reply) => Timed::Late(reply),
+        Err(_) => Timed::Stalled,
     }
 }
 
