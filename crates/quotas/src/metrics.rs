@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_common::metric_families;
-use weir_common::metrics::{MetricSink, SampleValue};
+use weir_common::metrics::MetricSink;
 
 metric_families! {
     STREAMS: gauge("rlqs_streams", &[]) = "Open streams of Envoys that are granted hits ahead of time";
@@ -39,10 +39,8 @@ impl QuotaCounts {
         sink.gauge(STREAMS, streams as f64);
         sink.gauge(BUCKETS, get(&self.buckets) as f64);
         sink.counter(GRANTED, get(&self.granted));
-        sink.family(REPORTED);
-        for (result, count) in [("admitted", &self.admitted), ("denied", &self.denied)] {
-            sink.sample(&[("result", result)], SampleValue::Counter(get(count)));
-        }
+        let results = [("admitted", get(&self.admitted)), ("denied", get(&self.denied))];
+        sink.counters(REPORTED, results);
         sink.counter(RETURNED, get(&self.returned));
         sink.counter(EXCESS, get(&self.excess));
         sink.counter(UNSUPPORTED, get(&self.unsupported));

@@ -1,7 +1,7 @@
 //! The size of the memory store, and its counts of evicted and expired keys, also as metrics.
 
 use weir_common::metric_families;
-use weir_common::metrics::{MetricSink, SampleValue};
+use weir_common::metrics::MetricSink;
 
 metric_families! {
     KEYS: gauge("store_keys", &[]) = "Keys held";
@@ -55,11 +55,8 @@ impl MemoryStats {
         sink.gauge(RESERVATIONS, self.reservations as f64);
         sink.counter(RESERVATIONS_EVICTED, self.reservations_evicted);
         sink.counter(RESERVATIONS_UNRECORDED, self.reservations_unrecorded);
-        sink.family(EVICTIONS);
         let Evicted { expired, live, full } = self.evicted;
-        for (state, count) in [("expired", expired), ("below_limit", live)] {
-            sink.sample(&[("state", state)], SampleValue::Counter(count));
-        }
+        sink.counters(EVICTIONS, [("expired", expired), ("below_limit", live)]);
         sink.counter(EVICTIONS_AT_LIMIT, full);
         sink.counter(EXPIRED_KEYS, self.swept);
     }
