@@ -22,11 +22,9 @@ pub const REPORT_DELAY: Micros = 4 * SECOND;
 /// Hits that were charged for a client.
 #[derive(Clone, Debug)]
 pub struct Granted {
-    /// The number of hits.
     pub hits: u32,
     /// What returns them; none if the store itself has not charged them, or returning them is not worth it.
     pub undo: Option<Undo>,
-    /// The plan that charged them.
     pub plan: Arc<Plan>,
     /// The end of their window, in the store's time.
     pub window_end: Micros,

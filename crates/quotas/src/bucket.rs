@@ -103,7 +103,6 @@ pub(crate) enum Event {
     Changed,
 }
 
-/// A bucket of one client.
 #[derive(Debug, Default)]
 pub(crate) struct Bucket {
     pub account: Account,
@@ -114,7 +113,6 @@ pub(crate) struct Bucket {
     pub due: Micros,
     /// The requests of its last report; none before the second one.
     pub demand: Option<u32>,
-    /// When the last report arrived.
     pub reported_at: Micros,
     /// Reports that wait because the last one is too recent, summed, and when the first of them arrived.
     pub waiting: Option<Box<(Micros, Usage)>>,

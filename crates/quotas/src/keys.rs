@@ -66,7 +66,6 @@ impl Keys {
         (demand, known.left.filter(|(_, until)| now < *until).map(|(left, _)| left))
     }
 
-    /// Records what is left of a key until an instant.
     pub fn set_left(&self, key: u64, left: u64, until: Micros) {
         if let Some(known) = self.table.lock().keys.get_mut(&key) {
             known.left = Some((left, until));

@@ -22,7 +22,6 @@ use weir_store::{Answers, Batch, Charge, Entry, Grant, Key, Role, States};
 /// The longest denial until the end of a window. It is renewed, so that an Envoy without weir falls back at some time.
 const LONGEST_DENIAL: Micros = 300 * SECOND;
 
-/// A visit of a bucket.
 pub(crate) struct Visit<'a, S> {
     pub quotas: &'a Quotas<S>,
     /// The stream, and its number.

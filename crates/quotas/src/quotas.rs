@@ -39,7 +39,6 @@ pub struct Quotas<S> {
     streams: Mutex<HashMap<u64, Arc<Mutex<StreamBuckets>>>>,
 }
 
-/// The buckets of one stream.
 #[derive(Debug, Default)]
 pub(crate) struct StreamBuckets {
     pub domain: Arc<str>,
@@ -109,7 +108,6 @@ impl<S: States> Quotas<S> {
         Some((id, buckets))
     }
 
-    /// Removes a stream that has ended.
     pub(crate) fn close(&self, id: u64, buckets: usize) {
         self.streams.lock().remove(&id);
         self.counts.buckets.fetch_sub(buckets as u64, Ordering::Relaxed);

@@ -40,7 +40,6 @@ pub(super) struct PendingCharge {
     pub index: u32,
 }
 
-/// A key as it is in Redis.
 pub(super) struct RedisKey {
     pub text: Box<[u8]>,
     pub slot: u16,

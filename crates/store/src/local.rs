@@ -137,7 +137,6 @@ impl<S: Store> Local<S> {
         due.into_iter().for_each(|charge| self.inner.charge_lease(charge));
     }
 
-    /// Learns from the answers of the inner store.
     fn learn(&self, charges: &[Charge<'_>], answers: &[Answer], sent: Sent) {
         for (charge, answer) in zip(charges, answers) {
             self.send(self.table.learn(charge, answer, sent));

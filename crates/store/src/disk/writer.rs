@@ -79,6 +79,7 @@ impl<C: Clock> Writer<C> {
             is_damaged: false,
             next_number: 1,
             next_sync: now,
+            // At the first sync: much may have expired before the start.
             compact_at: now,
             saving: Retry::new(),
             compacting: Retry::new(),
@@ -138,8 +139,6 @@ impl<C: Clock> Writer<C> {
         self.next_number = recovery.last_number.saturating_add(1);
         (self.snapshot_bytes, self.older_log_bytes) = (recovery.snapshot_bytes, recovery.log_bytes);
         self.snapshot_records = recovery.snapshot_records;
-        // Checked at the first sync: much may have expired before the start.
-        self.compact_at = Instant::now();
         self.is_damaged = recovery.damage.is_any();
         self.log_recovery(&recovery, took);
         if let Err(error) = self.start_first_log(&recovery.replaced) {
