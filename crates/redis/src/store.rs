@@ -329,13 +329,6 @@ impl ThreadConnections {
         }
     }
 
-    /// Reads again which server has which slot.
-    pub(super) fn refresh_soon(&self) {
-        if let ThreadConnections::Cluster(cluster) = self {
-            cluster.refresh_soon();
-        }
-    }
-
     fn all(&self) -> Vec<Arc<Connection>> {
         match self {
             ThreadConnections::Single(connection) => vec![connection.clone()],

@@ -193,10 +193,6 @@ impl Directory {
         files_in(&self.path)
     }
 
-    pub fn read(&self, file: FileId) -> io::Result<File> {
-        regular::open(&self.path.join(file.name()))
-    }
-
     /// Removes the sizes, before any of the files changes.
     pub fn remove_sizes(&self) -> io::Result<()> {
         closed::remove(&self.path)?;

@@ -26,7 +26,8 @@ pub struct DiskStatus {
     pub snapshots: AtomicU64,
     pub write_errors: AtomicU64,
     pub files_lost: AtomicU64,
-    not_saved_because: Mutex<Option<String>>,
+    /// The error with which nothing is saved, until it is again.
+    pub not_saved_because: Mutex<Option<String>>,
 }
 
 impl DiskStatus {
@@ -62,20 +63,6 @@ impl DiskStatus {
         let mut error = self.load_error.subscribe();
         let failed = error.wait_for(Option::is_some).await;
         failed.ok().and_then(|error| error.clone()).unwrap_or_default()
-    }
-
-    /// Records that nothing is saved, with the error, until [`saves_again`](Self::saves_again).
-    pub fn does_not_save(&self, error: &impl ToString) {
-        *self.not_saved_because.lock() = Some(error.to_string());
-    }
-
-    /// Returns whether nothing was saved until now.
-    pub fn saves_again(&self) -> bool {
-        self.not_saved_because.lock().take().is_some()
-    }
-
-    pub fn not_saved_because(&self) -> Option<String> {
-        self.not_saved_because.lock().clone()
     }
 
     pub fn synced(&self, instant: Instant) {

@@ -300,7 +300,7 @@ impl<C: Clock> Writer<C> {
 
     fn warn_lost(&mut self, error: &io::Error) {
         self.status.files_lost.fetch_add(1, Ordering::Relaxed);
-        self.status.does_not_save(error);
+        *self.status.not_saved_because.lock() = Some(error.to_string());
         if let Some(suppressed) = self.lost_log.pass() {
             tracing::error!(
                 path = %self.directory.path.display(),
@@ -340,7 +340,7 @@ impl<C: Clock> Writer<C> {
     /// Counts and logs a write error, and sets when to try again.
     fn warn(&mut self, error: &io::Error) {
         self.status.write_errors.fetch_add(1, Ordering::Relaxed);
-        self.status.does_not_save(error);
+        *self.status.not_saved_because.lock() = Some(error.to_string());
         let retry_ms = self.saving.back_off().as_millis();
         if let Some(suppressed) = self.saving.log.pass() {
             tracing::error!(

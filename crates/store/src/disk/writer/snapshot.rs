@@ -151,7 +151,7 @@ impl<C: Clock> Writer<C> {
         self.compacting.reset();
         self.directory.keep_from(number);
         self.saving.reset();
-        if self.status.saves_again() {
+        if self.status.not_saved_because.lock().take().is_some() {
             let path = self.directory.path.display();
             tracing::info!(%path, "counters are saved again");
         }
