@@ -93,7 +93,7 @@ use weir_limit::{Decision, KeyState, LeasedHits, Micros};
 /// admitted charge that could be leased one lock and a fingerprint. While other keys are leased: a cheap hash more.
 #[derive(Debug)]
 pub struct Local<S> {
-    inner: S,
+    pub(crate) inner: S,
     table: Arc<LocalTable>,
 }
 
@@ -102,11 +102,6 @@ impl<S: Store> Local<S> {
     pub fn new(inner: S, clock: impl Monotonic, options: LocalOptions) -> Local<S> {
         let table = Arc::new(LocalTable::new(Box::new(clock), &options));
         Local { inner, table }
-    }
-
-    /// Returns the store inside.
-    pub fn inner(&self) -> &S {
-        &self.inner
     }
 
     /// Answers a batch if all of it is known; else returns what is not.
