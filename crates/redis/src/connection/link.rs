@@ -11,7 +11,7 @@ use redis::{
     from_redis_value_ref,
 };
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
 use crate::context::RedisContext;
 use weir_limit::{Micros, SECOND};
@@ -73,7 +73,7 @@ pub(crate) fn parse_time(reply: &Value) -> Option<Micros> {
 /// A server that has not answered for this long is disconnected.
 pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(1);
 
-const MIN_BACKOFF: Duration = Duration::from_millis(20);
+pub(super) const MIN_BACKOFF: Duration = Duration::from_millis(20);
 
 pub(crate) const MAX_BACKOFF: Duration = Duration::from_millis(500);
 
@@ -124,24 +124,5 @@ pub(super) async fn timed_probe(link: &mut Link, shared: &RedisContext) -> Timed
         Ok(Ok(())) if sent.elapsed() <= slow_after => Timed::InTime(Ok(())),
         Ok(reply) => Timed::Late(reply),
         Err(_) => Timed::Stalled,
-    }
-}
-
-/// Waits between attempts that double from [`MIN_BACKOFF`] up to [`MAX_BACKOFF`].
-#[derive(Debug)]
-pub(super) struct ProbeBackoff(Duration);
-
-impl ProbeBackoff {
-    pub fn new() -> ProbeBackoff {
-        ProbeBackoff(MIN_BACKOFF)
-    }
-
-    pub fn reset(&mut self) {
-        self.0 = MIN_BACKOFF;
-    }
-
-    pub async fn wait(&mut self) {
-        sleep(self.0).await;
-        self.0 = (self.0 * 2).min(MAX_BACKOFF);
     }
 }

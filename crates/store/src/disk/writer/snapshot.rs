@@ -148,9 +148,9 @@ impl<C: Clock> Writer<C> {
     fn replaced_by(&mut self, number: u64) {
         self.older_log_bytes = 0;
         self.is_damaged = false;
-        self.compacting.reset();
+        self.compacting.backoff.reset();
         self.directory.keep_from(number);
-        self.saving.reset();
+        self.saving.backoff.reset();
         if self.status.not_saved_because.lock().take().is_some() {
             let path = self.directory.path.display();
             tracing::info!(%path, "counters are saved again");
