@@ -88,8 +88,7 @@ pub(crate) async fn examine(
     let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     let parsed = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
     if !version.is_empty() && parsed < MIN_REDIS_VERSION {
-        let (major, minor) = MIN_REDIS_VERSION;
-        return Err(ConnectError::TooOld(version.to_owned(), major, minor));
+        return Err(ConnectError::TooOld(version.to_owned()));
     }
     let mode = match field("redis_mode") {
         // Valkey's name.
