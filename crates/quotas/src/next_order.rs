@@ -1,5 +1,6 @@
 //! A visit of one bucket: settles its report, and gives its next order.
 
+use std::hash::BuildHasher;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -332,6 +333,6 @@ impl<S: States> Visit<'_, S> {
     }
 
     fn key_hash(&self, key: &BucketKey) -> u64 {
-        self.quotas.keys.hash(&(self.domain, &key.entries, key.plan.shape()))
+        self.quotas.keys.hasher.hash_one((self.domain, &key.entries, key.plan.shape()))
     }
 }

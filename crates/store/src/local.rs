@@ -263,7 +263,6 @@ enum Unknown<'a> {
 struct Split<'a> {
     /// One for each charge of the batch: its decision, if it is known.
     known: SmallVec<[Option<Decision>; 4]>,
-    /// The charges for the inner store.
     rest: SmallVec<[Charge<'a>; 4]>,
     /// The keys that some of them have to wait for.
     waits: Waits,

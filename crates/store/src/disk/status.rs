@@ -11,7 +11,6 @@ use super::recovery::Recovery;
 
 #[derive(Debug, Default)]
 pub struct DiskStatus {
-    /// What was loaded, and in which time.
     loaded: OnceLock<(Recovery, Duration)>,
     /// Why nothing is loaded, if that has failed. Notified when loading has ended, well or not.
     load_error: watch::Sender<Option<String>>,

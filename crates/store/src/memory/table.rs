@@ -24,7 +24,6 @@ pub(super) struct Now {
 }
 
 impl Now {
-    /// Whole seconds since `start`.
     pub(super) fn seconds(self) -> u32 {
         // The last second is never reached: what expires beyond it is removed only by eviction.
         u32::try_from(self.micros.saturating_sub(self.start) / 1_000_000).unwrap_or(u32::MAX - 1)
@@ -168,7 +167,6 @@ impl<V> Table<V> {
         self.slots.insert_unique(place(&slot.print), slot, |slot| place(&slot.print));
     }
 
-    /// Counts an insertion; sweeps some buckets after every few.
     pub(super) fn sweep_on_insert(&mut self, now: Now) {
         self.inserted = self.inserted.wrapping_add(1);
         if self.inserted.is_multiple_of(SWEEP_EVERY) {
