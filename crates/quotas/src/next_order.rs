@@ -9,9 +9,8 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::account::{Granted, REPORT_DELAY};
 use crate::bucket::{Bucket, BucketId, EARLY, Event, Order, PLAIN_ORDER, QuotaAction};
-use crate::metrics::add;
 use crate::options::Fallback;
-use crate::quotas::{Quotas, StreamBuckets};
+use crate::quotas::{Quotas, StreamBuckets, add};
 use crate::size::{self, LAST_PART};
 use crate::window::WindowEnd;
 use weir_common::failure::OnStoreFailure;

@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::bucket::{Bucket, BucketId, Order};
 use crate::keys::Keys;
-use crate::metrics::{QuotaCounts, add};
 use crate::options::QuotaOptions;
 use weir_common::clock::Monotonic;
 use weir_common::entry::OwnedEntry;
+use weir_common::metric_families;
 use weir_common::metrics::{MetricSink, MetricSource};
 use weir_common::throttle::Throttles;
 use weir_controls::ActiveRules;
@@ -202,8 +202,44 @@ impl StreamBuckets {
     }
 }
 
+metric_families! {
+    STREAMS: gauge("rlqs_streams", &[]) = "Open streams of Envoys that are granted hits ahead of time";
+    BUCKETS: gauge("rlqs_buckets", &[]) = "Buckets of these streams";
+    GRANTED: counter("rlqs_granted_hits", &[]) = "Hits granted to Envoys ahead of time";
+    REPORTED: counter("rlqs_reported_hits", &["result"]) = "Requests that Envoys have reported, by result";
+    RETURNED: counter("rlqs_returned_hits", &[]) = "Granted hits that Envoys will not use, returned to the store";
+    EXCESS: counter("rlqs_excess_hits", &[]) = "Hits that Envoys have admitted beyond what they were granted";
+    UNSUPPORTED: counter("rlqs_unsupported_reports", &[])
+        = "Reports of buckets whose rules cannot be divided among Envoys";
+}
+
+/// Counts since the start, and the buckets now.
+#[derive(Debug, Default)]
+pub(crate) struct QuotaCounts {
+    pub buckets: AtomicU64,
+    pub granted: AtomicU64,
+    pub admitted: AtomicU64,
+    pub denied: AtomicU64,
+    pub returned: AtomicU64,
+    pub excess: AtomicU64,
+    pub unsupported: AtomicU64,
+}
+
+/// Adds to a count, of which the sum stays far from its end.
+pub(crate) fn add(count: &AtomicU64, more: u64) {
+    count.fetch_add(more, Ordering::Relaxed);
+}
+
 impl<S: States + Debug> MetricSource for Quotas<S> {
     fn collect(&self, sink: &mut dyn MetricSink) {
-        self.counts.collect(self.streams(), sink);
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        sink.gauge(STREAMS, self.streams() as f64);
+        sink.gauge(BUCKETS, get(&self.counts.buckets) as f64);
+        sink.counter(GRANTED, get(&self.counts.granted));
+        let (admitted, denied) = (get(&self.counts.admitted), get(&self.counts.denied));
+        sink.counters(REPORTED, [("admitted", admitted), ("denied", denied)]);
+        sink.counter(RETURNED, get(&self.counts.returned));
+        sink.counter(EXCESS, get(&self.counts.excess));
+        sink.counter(UNSUPPORTED, get(&self.counts.unsupported));
     }
 }

@@ -20,9 +20,8 @@ use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 use crate::bucket::{BUCKET_BYTES, Bucket, BucketId, Event, Order, PLAIN_ORDER, QuotaAction};
-use crate::metrics::add;
 use crate::next_order::Visit;
-use crate::quotas::{Quotas, StreamBuckets};
+use crate::quotas::{Quotas, StreamBuckets, add};
 use weir_controls::Snapshot;
 use weir_limit::{Micros, SECOND};
 use weir_limiter::Usage;
