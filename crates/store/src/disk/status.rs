@@ -17,7 +17,7 @@ pub struct DiskStatus {
     /// Whether the thread has ended as it was asked to.
     pub has_saved_all: AtomicBool,
     /// The instant until which all changes are on disk; none while loading.
-    synced: Mutex<Option<Instant>>,
+    pub synced: Mutex<Option<Instant>>,
     pub snapshot_bytes: AtomicU64,
     pub log_bytes: AtomicU64,
     pub written_bytes: AtomicU64,
@@ -43,7 +43,7 @@ impl DiskStatus {
     pub fn loaded(&self, recovery: Recovery, took: Duration) {
         self.snapshot_bytes.store(recovery.snapshot_bytes, Ordering::Relaxed);
         self.log_bytes.store(recovery.log_bytes, Ordering::Relaxed);
-        self.synced(Instant::now());
+        *self.synced.lock() = Some(Instant::now());
         // What was loaded is seen then, also where a lock was not taken since.
         let _ = self.loaded.set((recovery, took));
         self.load_error.send_replace(None);
@@ -62,10 +62,6 @@ impl DiskStatus {
         let mut error = self.load_error.subscribe();
         let failed = error.wait_for(Option::is_some).await;
         failed.ok().and_then(|error| error.clone()).unwrap_or_default()
-    }
-
-    pub fn synced(&self, instant: Instant) {
-        *self.synced.lock() = Some(instant);
     }
 
     /// The age of the oldest change that may not be on disk yet; zero while loading.

@@ -258,7 +258,7 @@ impl<C: Clock> Writer<C> {
         log.sync()?;
         self.status.written_bytes.fetch_add(log.bytes - bytes, Ordering::Relaxed);
         self.status.written_records.fetch_add(log.records - records, Ordering::Relaxed);
-        self.status.synced(started);
+        *self.status.synced.lock() = Some(started);
         Ok(true)
     }
 

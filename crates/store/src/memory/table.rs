@@ -120,7 +120,7 @@ pub(super) struct Candidate {
 /// Slots by fingerprint. One cursor moves over the buckets to sweep, another one to sample.
 #[derive(Debug, Default)]
 pub(super) struct Table<V> {
-    slots: HashTable<Slot<V>>,
+    pub(super) slots: HashTable<Slot<V>>,
     sweep_hand: usize,
     sample_hand: usize,
     inserted: u32,
@@ -132,16 +132,8 @@ impl<V> Table<V> {
         self.slots.len()
     }
 
-    pub(super) fn bytes(&self) -> usize {
-        self.slots.allocation_size()
-    }
-
     pub(super) fn buckets(&self) -> usize {
         self.slots.num_buckets()
-    }
-
-    pub(super) fn slots(&self) -> impl Iterator<Item = &Slot<V>> {
-        self.slots.iter()
     }
 
     pub(super) fn get(&self, print: &Print) -> Option<&V> {

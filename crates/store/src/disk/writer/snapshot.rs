@@ -44,7 +44,7 @@ impl<C: Clock> Writer<C> {
         match log {
             Ok(number) => match self.write_snapshot(number, false) {
                 Ok(_) => {
-                    self.status.synced(started);
+                    *self.status.synced.lock() = Some(started);
                     self.replaced_by(number);
                 }
                 Err(error) => {
