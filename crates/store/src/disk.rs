@@ -129,7 +129,9 @@ impl<C: Clock> DiskStore<C> {
 
     /// Resolves if the files cannot be loaded, with the error. No file is changed then.
     pub async fn load_error(&self) -> String {
-        self.status.wait_until_failed().await
+        let mut error = self.status.load_error.subscribe();
+        let failed = error.wait_for(Option::is_some).await;
+        failed.ok().and_then(|error| error.clone()).unwrap_or_default()
     }
 
     /// Saves all changes and ends the thread that writes; later charges are not saved. Resolves when that is done; at

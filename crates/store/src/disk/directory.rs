@@ -193,12 +193,6 @@ impl Directory {
         files_in(&self.path)
     }
 
-    /// Removes the sizes, before any of the files changes.
-    pub fn remove_sizes(&self) -> io::Result<()> {
-        closed::remove(&self.path)?;
-        self.sync()
-    }
-
     /// Records the sizes of all files: nothing is written any more.
     pub fn close(&self) -> io::Result<()> {
         self.verify()?;

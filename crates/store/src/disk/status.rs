@@ -13,7 +13,7 @@ use super::recovery::Recovery;
 pub struct DiskStatus {
     loaded: OnceLock<(Recovery, Duration)>,
     /// Why nothing is loaded, if that has failed. Notified when loading has ended, well or not.
-    load_error: watch::Sender<Option<String>>,
+    pub load_error: watch::Sender<Option<String>>,
     /// Whether the thread has ended as it was asked to.
     pub has_saved_all: AtomicBool,
     /// The instant until which all changes are on disk; none while loading.
@@ -56,12 +56,6 @@ impl DiskStatus {
     pub async fn wait_until_loaded(&self) {
         // The sender is in `self`, so the channel does not close.
         let _ = self.load_error.subscribe().wait_for(|_| self.is_loaded()).await;
-    }
-
-    pub async fn wait_until_failed(&self) -> String {
-        let mut error = self.load_error.subscribe();
-        let failed = error.wait_for(Option::is_some).await;
-        failed.ok().and_then(|error| error.clone()).unwrap_or_default()
     }
 
     /// The age of the oldest change that may not be on disk yet; zero while loading.

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::closed;
 use super::copy::Copier;
 use super::directory::{Directory, OpenError};
 use super::file_id::FileId;
@@ -173,7 +174,8 @@ impl<C: Clock> Writer<C> {
     fn start_first_log(&mut self, replaced: &[FileId]) -> io::Result<()> {
         // The sizes first: they list files that are removed. Then the log: without one, the next start would report
         // that all are missing.
-        self.directory.remove_sizes()?;
+        closed::remove(&self.directory.path)?;
+        self.directory.sync()?;
         let number = self.start_log()?;
         self.directory.remove_unused(number)?;
         self.remove(replaced);
