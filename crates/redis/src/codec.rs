@@ -197,7 +197,7 @@ impl<'p> PlanCodec<'p> {
         self.0.limits().len() == 1 && self.0.hold_id().is_some()
     }
 
-    /// Reads the states of all limits of a key that may not exist, and of a ban; the head of their log, and what follows.
+    /// Reads the states of limits and ban of a key that may not exist, the head of the log, and what follows.
     fn read_states<'t>(
         self,
         text: &'t [u8],

@@ -163,8 +163,8 @@ impl Codec for ReduceBucket {
 
 pub(super) const BAN_MODULE: LuaModule = LuaModule::new(12, include_str!("../lua/ban.lua"));
 
-/// Appends a ban, which denies a key for a while after several denials, its strikes. To the scripts it is the last limit
-/// of its rule. `counts_strikes`: denials are strikes.
+/// Appends a ban, which denies a key for a while after several denials, its strikes. It is the last limit of its rule
+/// to the scripts. `counts_strikes`: denials are strikes.
 pub(super) fn write_ban(ban: &Ban, counts_strikes: bool, out: &mut Vec<u8>) {
     let after = if counts_strikes { ban.after } else { 0 };
     out.extend_from_slice(&[BAN_MODULE.number, 0]);
