@@ -76,10 +76,10 @@ pub(super) fn make(
 
 fn setup_error(error: OpenError) -> SetupError {
     match error {
-        OpenError::Io(..) | OpenError::InUse(_) | OpenError::Unreadable { .. } => {
+        OpenError::Io(..) | OpenError::InUse(_) | OpenError::Unreadable(..) => {
             SetupError::Unavailable(error.to_string())
         }
-        OpenError::Version { .. } | OpenError::TooManyKeys { .. } => {
+        OpenError::Version(..) | OpenError::TooManyKeys(..) => {
             SetupError::Invalid(error.to_string())
         }
     }
@@ -201,10 +201,8 @@ mod tests {
     #[test]
     fn a_directory_of_another_format_or_size_needs_another_setting() {
         let path = PathBuf::from("/counters");
-        for error in [
-            OpenError::Version { path: path.clone(), version: 9, known: 1 },
-            OpenError::TooManyKeys { path: path.clone(), max_keys: 5 },
-        ] {
+        for error in [OpenError::Version(path.clone(), 9), OpenError::TooManyKeys(path.clone(), 5)]
+        {
             assert!(matches!(setup_error(error), SetupError::Invalid(_)));
         }
         assert!(matches!(setup_error(OpenError::InUse(path)), SetupError::Unavailable(_)));

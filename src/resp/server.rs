@@ -11,7 +11,7 @@ use crate::net::ClientMemory;
 use crate::net::token_file::TokenFile;
 use crate::rls::service::RateLimit;
 use weir_common::metric_families;
-use weir_common::metrics::{Counter, Histogram, MetricSink, MetricSource, SampleValue};
+use weir_common::metrics::{Counter, Histogram, MetricSink, MetricSource};
 use weir_common::threads::repeat_blocking;
 use weir_common::throttle::Throttle;
 
@@ -144,10 +144,8 @@ impl RespStats {
 
 impl MetricSource for RespStats {
     fn collect(&self, sink: &mut dyn MetricSink) {
-        sink.family(COMMANDS);
-        for (command, counter) in Command::ALL.iter().zip(&self.commands) {
-            sink.sample(&[("command", command.label())], SampleValue::Counter(counter.get()));
-        }
+        let commands = Command::ALL.iter().zip(&self.commands);
+        sink.counters(COMMANDS, commands.map(|(command, count)| (command.label(), count.get())));
         sink.histogram(DURATION, &self.decisions.snapshot());
         sink.counter(PROTOCOL_ERRORS, self.protocol_errors.get());
         sink.counter(WRONG_PASSWORDS, self.wrong_passwords.get());

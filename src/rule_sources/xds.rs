@@ -27,8 +27,8 @@ use exchange::{Acknowledgement, Exchange, ExchangeOutcome};
 use report::XdsReport;
 pub use server::{XdsOptions, XdsTls, check};
 use weir_api::grpc_client;
+use weir_common::backoff::Backoff;
 use weir_common::error::with_causes;
-use weir_common::random::random;
 use weir_common::threads;
 use weir_telemetry::metrics::Metrics;
 
@@ -40,9 +40,6 @@ const SETTLE_TIME: Duration = Duration::from_secs(1);
 /// because others send a corrected set only after the answer.
 const MIN_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
-
-/// The minimum wait, so that a server that ends every stream immediately is not called without pause.
-const MIN_WAIT: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
 pub struct Client {
@@ -201,66 +198,5 @@ fn reason(status: &Status) -> String {
         // The error is local, not sent by the server.
         Some(source) => with_causes(source),
         None => format!("{}: {}", status.code(), status.message()),
-    }
-}
-
-/// Exponential backoff with jitter.
-#[derive(Clone, Debug)]
-struct Backoff {
-    min: Duration,
-    max: Duration,
-    /// Whether to shorten each wait at random by up to half, so that clients do not reconnect to a
-    /// restarted server at the same time.
-    jitter: bool,
-    next: Duration,
-}
-
-impl Backoff {
-    fn new(min: Duration, max: Duration, jitter: bool) -> Backoff {
-        let min = min.max(MIN_WAIT);
-        Backoff { min, max: max.max(min), jitter, next: min }
-    }
-
-    fn reset(&mut self) {
-        self.next = self.min;
-    }
-
-    fn wait(&mut self) -> Duration {
-        let wait = self.next;
-        self.next = wait.saturating_mul(2).min(self.max);
-        if self.jitter { wait.mul_f64(0.5 + random() / 2.0) } else { wait }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    #[test]
-    fn waits_double_up_to_the_maximum_and_start_over() {
-        let mut backoff = Backoff::new(SECOND, SECOND * 5, false);
-        let waits: Vec<_> = (0..5).map(|_| backoff.wait().as_secs()).collect();
-        assert_eq!(waits, [1, 2, 4, 5, 5]);
-        backoff.reset();
-        assert_eq!(backoff.wait(), SECOND);
-    }
-
-    #[test]
-    fn jitter_shortens_waits_by_at_most_half() {
-        let mut backoff = Backoff::new(SECOND, SECOND, true);
-        let waits: Vec<_> = (0..100).map(|_| backoff.wait()).collect();
-        assert!(waits.iter().all(|wait| *wait >= SECOND / 2 && *wait <= SECOND), "{waits:?}");
-        assert!(waits.iter().any(|wait| *wait != waits[0]));
-    }
-
-    #[test]
-    fn waits_are_never_shorter_than_the_minimum() {
-        assert_eq!(Backoff::new(Duration::ZERO, Duration::ZERO, false).wait(), MIN_WAIT);
-        let mut backoff = Backoff::new(SECOND * 9, SECOND, false);
-        assert_eq!((backoff.wait(), backoff.wait()), (SECOND * 9, SECOND * 9));
-        let mut long = Backoff::new(SECOND, Duration::MAX, false);
-        assert!((0..200).map(|_| long.wait()).all(|wait| wait >= SECOND));
     }
 }

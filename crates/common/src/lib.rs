@@ -5,6 +5,7 @@
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 pub mod allocator;
+pub mod backoff;
 pub mod bounded_work;
 pub mod clock;
 pub mod descriptor;

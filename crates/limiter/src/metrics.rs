@@ -40,25 +40,20 @@ impl LimiterCounts {
     }
 
     pub(super) fn collect(&self, sink: &mut dyn MetricSink) {
-        sink.family(REQUESTS);
-        for (outcome, count) in [
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let outcomes = [
             ("ok", &self.ok),
             ("over_limit", &self.over_limit),
             ("invalid", &self.invalid),
             ("store_error", &self.store_error),
-        ] {
-            let count = SampleValue::Counter(count.load(Ordering::Relaxed));
-            sink.sample(&[("outcome", outcome)], count);
-        }
+        ];
+        sink.counters(REQUESTS, outcomes.map(|(outcome, count)| (outcome, get(count))));
         self.domain_not_found.collect(sink);
-        sink.counter(GLOBAL_SHADOW_MODE, self.global_shadow_mode.load(Ordering::Relaxed));
-        sink.counter(IGNORED_REFUNDS, self.ignored_refunds.load(Ordering::Relaxed));
-        sink.family(CONTROLLED);
-        for (action, count) in ["block", "allow", "limit"].into_iter().zip(&self.controlled) {
-            let count = SampleValue::Counter(count.load(Ordering::Relaxed));
-            sink.sample(&[("action", action)], count);
-        }
-        sink.counter(SPARED, self.spared.load(Ordering::Relaxed));
+        sink.counter(GLOBAL_SHADOW_MODE, get(&self.global_shadow_mode));
+        sink.counter(IGNORED_REFUNDS, get(&self.ignored_refunds));
+        let controlled = ["block", "allow", "limit"].into_iter().zip(&self.controlled);
+        sink.counters(CONTROLLED, controlled.map(|(action, count)| (action, get(count))));
+        sink.counter(SPARED, get(&self.spared));
     }
 }
 

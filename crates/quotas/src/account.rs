@@ -23,12 +23,10 @@ pub const REPORT_DELAY: Micros = 4 * SECOND;
 /// Hits that were charged for a client.
 #[derive(Clone, Debug)]
 pub struct Granted {
-    /// The number of hits.
     pub hits: u32,
     /// What returns hits of them, whatever their number; none if the store itself has not charged them, or returning them
     /// is not worth it.
     pub undo: Option<Undo>,
-    /// The plan that charged them.
     pub plan: Arc<Plan>,
     /// The end of their window, in the store's time.
     pub window_end: Micros,
@@ -39,8 +37,8 @@ pub struct Granted {
 pub struct Account {
     /// Grants that may still be used, or whose use may not be reported yet; oldest first.
     open: SmallVec<[Sent; 2]>,
-    /// The most hits that may be used and are not reported yet.
-    unreported: u64,
+    /// The most hits that the client may use, or has used without a report of it.
+    pub unreported: u64,
     window: Option<Box<Window>>,
 }
 
@@ -154,10 +152,5 @@ impl Account {
         if let Some(window) = self.window.as_deref_mut() {
             window.returned -= u64::from(std::mem::take(&mut unused.hits));
         }
-    }
-
-    /// The most hits that the client may use or has used without a report of it.
-    pub fn unreported(&self) -> u64 {
-        self.unreported
     }
 }

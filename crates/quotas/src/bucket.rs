@@ -124,7 +124,6 @@ pub(crate) enum Event {
     Changed,
 }
 
-/// A bucket of one client.
 #[derive(Debug, Default)]
 pub(crate) struct Bucket {
     pub account: Account,
@@ -135,7 +134,6 @@ pub(crate) struct Bucket {
     pub due: Micros,
     /// The requests of its last report; none before the second one.
     pub demand: Option<u32>,
-    /// When the last report arrived.
     pub reported_at: Micros,
     /// Reports that wait because the last one is too recent, summed, and when the first of them arrived.
     pub waiting: Option<Box<(Micros, Usage)>>,
@@ -203,7 +201,7 @@ impl Bucket {
     /// Returns whether the client has enough until its next report, so that a grant of `hits` would bring nothing: as many,
     /// or what it needs where there is plenty; and it has not so much more that others should get that.
     pub fn has_enough(&self, hits: u32, now: Micros) -> bool {
-        let (has, hits, needed) = (self.account.unreported(), u64::from(hits), self.needed());
+        let (has, hits, needed) = (self.account.unreported, u64::from(hits), self.needed());
         let lasts = self.due > now.saturating_add(REPORT_INTERVAL);
         self.has_grant(now) && lasts && (needed.min(hits)..=needed.max(hits)).contains(&has)
     }

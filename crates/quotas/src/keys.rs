@@ -1,7 +1,5 @@
 //! What the clients of this replica want of each key, and what was left of it last: so it is divided by demand.
 
-use std::hash::{BuildHasher, Hash};
-
 use hashbrown::{DefaultHashBuilder, HashMap};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -12,7 +10,7 @@ use weir_limit::Micros;
 /// The keys that buckets are charged to, by their hashes: where two have one, only the sizes of their grants change.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
-    hasher: DefaultHashBuilder,
+    pub hasher: DefaultHashBuilder,
     table: Mutex<Table>,
 }
 
@@ -39,10 +37,6 @@ struct Report {
 }
 
 impl Keys {
-    pub fn hash(&self, key: &impl Hash) -> u64 {
-        self.hasher.hash_one(key)
-    }
-
     /// Records the demand of a client. Returns that of all whose reports are recent, with what is left of the key, if
     /// that is known.
     pub fn report(
@@ -66,7 +60,6 @@ impl Keys {
         (demand, known.left.filter(|(_, until)| now < *until).map(|(left, _)| left))
     }
 
-    /// Records what is left of a key until an instant.
     pub fn set_left(&self, key: u64, left: u64, until: Micros) {
         if let Some(known) = self.table.lock().keys.get_mut(&key) {
             known.left = Some((left, until));

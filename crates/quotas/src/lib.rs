@@ -13,7 +13,7 @@
 //! 3. `account` knows what of earlier grants can be returned; `size` how much to grant, by `keys`; `window` until when.
 //! 4. The store charges the grant, and what is returned or was used in excess.
 //!
-//! `next_order` puts these together for one bucket. `bucket` has the orders, `quotas` what all streams share, `metrics` the counts.
+//! `next_order` puts these together for one bucket. `bucket` has the orders, `quotas` what all streams share.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -23,7 +23,6 @@
 mod account;
 mod bucket;
 mod keys;
-mod metrics;
 mod next_order;
 mod options;
 mod quotas;

@@ -1,5 +1,6 @@
 //! A visit of one bucket: settles its report, and gives its next order.
 
+use std::hash::BuildHasher;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -8,9 +9,8 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::account::{Granted, REPORT_DELAY};
 use crate::bucket::{Bucket, BucketId, EARLY, Event, Order, PLAIN_ORDER, QuotaAction};
-use crate::metrics::add;
 use crate::options::Fallback;
-use crate::quotas::{Quotas, StreamBuckets};
+use crate::quotas::{Quotas, StreamBuckets, add};
 use crate::size::{self, LAST_PART};
 use crate::window::WindowEnd;
 use weir_common::failure::OnStoreFailure;
@@ -22,7 +22,6 @@ use weir_store::{Answers, Batch, Charge, Entry, Grant, Key, Role, States};
 /// The longest denial until the end of a window. It is renewed, so that an Envoy without weir falls back at some time.
 const LONGEST_DENIAL: Micros = 300 * SECOND;
 
-/// A visit of a bucket.
 pub(crate) struct Visit<'a, S> {
     pub quotas: &'a Quotas<S>,
     /// The stream, and its number.
@@ -245,10 +244,7 @@ impl<S: States> Visit<'_, S> {
             (window, bucket.demand, bucket.shrinks(), keeps)
         });
         // What the Envoy has is worth more than a denial.
-        let nothing = || match keeps {
-            true => NextOrder::Same,
-            false => NextOrder::Deny(key.plan.clone()),
-        };
+        let nothing = || if keeps { NextOrder::Same } else { NextOrder::Deny(key.plan.clone()) };
         let now = quotas.now();
         if window.is_some_and(|window| window.grant_for(now).is_none()) {
             return nothing();
@@ -376,6 +372,6 @@ impl<S: States> Visit<'_, S> {
     }
 
     fn key_hash(&self, key: &BucketKey) -> u64 {
-        self.quotas.keys.hash(&(self.domain, &key.entries, key.plan.shape()))
+        self.quotas.keys.hasher.hash_one((self.domain, &key.entries, key.plan.shape()))
     }
 }

@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::bucket::{Bucket, BucketId, Order};
 use crate::keys::Keys;
-use crate::metrics::{QuotaCounts, add};
 use crate::options::QuotaOptions;
 use weir_common::clock::Monotonic;
 use weir_common::entry::OwnedEntry;
+use weir_common::metric_families;
 use weir_common::metrics::{MetricSink, MetricSource};
 use weir_common::throttle::Throttles;
 use weir_controls::ActiveRules;
@@ -39,7 +39,6 @@ pub struct Quotas<S> {
     streams: Mutex<HashMap<u64, Arc<Mutex<StreamBuckets>>>>,
 }
 
-/// The buckets of one stream.
 #[derive(Debug, Default)]
 pub(crate) struct StreamBuckets {
     pub domain: Arc<str>,
@@ -84,19 +83,16 @@ impl<S: States> Quotas<S> {
         clock: impl Monotonic,
         options: QuotaOptions,
     ) -> Quotas<S> {
-        let (keys, counts, streams) = Default::default();
-        let (clock, next_stream) = (Box::new(clock), AtomicU64::new(1));
-        let unsupported_log = Throttles::new(UNSUPPORTED_LOG_INTERVAL);
         Quotas {
             limiter,
             rules,
             options,
-            keys,
-            counts,
-            clock,
-            next_stream,
-            unsupported_log,
-            streams,
+            keys: Keys::default(),
+            counts: QuotaCounts::default(),
+            clock: Box::new(clock),
+            next_stream: AtomicU64::new(1),
+            unsupported_log: Throttles::new(UNSUPPORTED_LOG_INTERVAL),
+            streams: Mutex::default(),
         }
     }
 
@@ -109,15 +105,11 @@ impl<S: States> Quotas<S> {
             return None;
         }
         streams.insert(id, buckets.clone());
-        add(&self.counts.streams, 1);
         Some((id, buckets))
     }
 
-    /// Removes a stream that has ended.
     pub(crate) fn close(&self, id: u64, buckets: usize) {
-        if self.streams.lock().remove(&id).is_some() {
-            self.counts.streams.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.streams.lock().remove(&id);
         self.counts.buckets.fetch_sub(buckets as u64, Ordering::Relaxed);
     }
 
@@ -160,7 +152,7 @@ impl<S: States> Quotas<S> {
         let granted = streams.iter().filter_map(|stream| {
             let stream = stream.lock();
             let bucket = stream.buckets.get(id).filter(|_| *stream.domain == *domain)?;
-            Some(bucket.account.unreported()).filter(|hits| *hits > 0)
+            Some(bucket.account.unreported).filter(|hits| *hits > 0)
         });
         let none = GrantedState { hits: 0, streams: 0 };
         let sum = granted.fold(none, |sum, hits| GrantedState {
@@ -198,7 +190,7 @@ impl StreamBuckets {
                 Some(Order::Admit(_)) => "admit",
             }
             .to_owned(),
-            outstanding: bucket.account.unreported(),
+            outstanding: bucket.account.unreported,
             // By all streams: see `list`.
             share: 0,
             ends_ms: bucket.ends.saturating_sub(now) / 1_000,
@@ -210,8 +202,44 @@ impl StreamBuckets {
     }
 }
 
+metric_families! {
+    STREAMS: gauge("rlqs_streams", &[]) = "Open streams of Envoys that are granted hits ahead of time";
+    BUCKETS: gauge("rlqs_buckets", &[]) = "Buckets of these streams";
+    GRANTED: counter("rlqs_granted_hits", &[]) = "Hits granted to Envoys ahead of time";
+    REPORTED: counter("rlqs_reported_hits", &["result"]) = "Requests that Envoys have reported, by result";
+    RETURNED: counter("rlqs_returned_hits", &[]) = "Granted hits that Envoys did not use: returned, or granted again";
+    EXCESS: counter("rlqs_excess_hits", &[]) = "Hits that Envoys have admitted beyond what they were granted";
+    UNSUPPORTED: counter("rlqs_unsupported_reports", &[])
+        = "Reports of buckets whose rules cannot be divided among Envoys";
+}
+
+/// Counts since the start, and the buckets now.
+#[derive(Debug, Default)]
+pub(crate) struct QuotaCounts {
+    pub buckets: AtomicU64,
+    pub granted: AtomicU64,
+    pub admitted: AtomicU64,
+    pub denied: AtomicU64,
+    pub returned: AtomicU64,
+    pub excess: AtomicU64,
+    pub unsupported: AtomicU64,
+}
+
+/// Adds to a count, of which the sum stays far from its end.
+pub(crate) fn add(count: &AtomicU64, more: u64) {
+    count.fetch_add(more, Ordering::Relaxed);
+}
+
 impl<S: States + Debug> MetricSource for Quotas<S> {
     fn collect(&self, sink: &mut dyn MetricSink) {
-        self.counts.collect(sink);
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        sink.gauge(STREAMS, self.streams() as f64);
+        sink.gauge(BUCKETS, get(&self.counts.buckets) as f64);
+        sink.counter(GRANTED, get(&self.counts.granted));
+        let (admitted, denied) = (get(&self.counts.admitted), get(&self.counts.denied));
+        sink.counters(REPORTED, [("admitted", admitted), ("denied", denied)]);
+        sink.counter(RETURNED, get(&self.counts.returned));
+        sink.counter(EXCESS, get(&self.counts.excess));
+        sink.counter(UNSUPPORTED, get(&self.counts.unsupported));
     }
 }

@@ -23,7 +23,6 @@ pub struct Demand {
     pub own: Option<u64>,
     /// The sum of all clients, with this one.
     pub total: u64,
-    /// The number of clients.
     pub clients: u64,
 }
 

@@ -21,9 +21,8 @@ use parking_lot::Mutex;
 use crate::bucket::{
     BUCKET_BYTES, Bucket, BucketId, Event, Order, PLAIN_ORDER, QuotaAction, ReportedId,
 };
-use crate::metrics::add;
 use crate::next_order::Visit;
-use crate::quotas::{Quotas, StreamBuckets};
+use crate::quotas::{Quotas, StreamBuckets, add};
 use weir_controls::Snapshot;
 use weir_limit::{Micros, SECOND};
 use weir_limiter::Usage;
@@ -32,7 +31,6 @@ use weir_store::States;
 /// The buckets of a stream whose charges are in flight at the same time.
 const CONCURRENCY: usize = 256;
 
-/// The longest domain, in bytes.
 const MAX_DOMAIN_BYTES: usize = 4_096;
 
 /// The most buckets of one report for which there is no room that are denied; others are ignored.
@@ -80,7 +78,6 @@ pub struct QuotaStream<S: States> {
     denied: Vec<QuotaAction>,
     /// The rules and controls by which orders were given last.
     snapshot: Option<Arc<Snapshot>>,
-    /// The bytes that the buckets take.
     bytes: usize,
 }
 

@@ -49,8 +49,10 @@ impl RedisStore {
         let connections = connections.ok_or(StoreError::Unavailable)?;
         let target = connections.target(slot).ok_or(StoreError::Unavailable)?;
         let reply = self.admin.ask(&target, Instant::now() + limit, ask).await?;
-        if reply.as_ref().is_err_and(is_moved) {
-            connections.refresh_soon();
+        if let ThreadConnections::Cluster(cluster) = connections
+            && reply.as_ref().is_err_and(is_moved)
+        {
+            cluster.refresh_soon();
         }
         Ok(reply)
     }

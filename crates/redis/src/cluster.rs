@@ -34,7 +34,6 @@ use weir_store::StoreError;
 /// How often the slots are read without a sign of a change.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The shortest time between two reads of the slots.
 const MIN_REFRESH_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The most redirects that a charge or a command follows.

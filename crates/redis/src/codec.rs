@@ -46,7 +46,6 @@
 //! | `reduce_bucket` | `I7` max, `I7` refill, `I7` interval, `I7` 1 + the caller's time, or 0 for that of the call, `I7` 1 if the charge is strict. Times are in milliseconds | `I4` missing tokens, `I7` the time of the last refill |
 
 mod algorithms;
-mod ban;
 pub(super) mod counter;
 pub(super) mod format;
 pub(super) mod numbers;
@@ -55,9 +54,10 @@ mod sliding_log;
 #[cfg(test)]
 mod tests;
 
+use self::algorithms::{BAN_MODULE, read_ban, write_ban};
 use self::counter::{COUNTERS, counter_number, lone_window, read_counter};
 use self::format::{Codec, LuaModule, Reader};
-use self::numbers::LAYOUT;
+use self::numbers::{LAYOUT, flags};
 use self::sliding_log::LogHead;
 use weir_limit::hit_log::HitLog;
 use weir_limit::{
@@ -78,15 +78,8 @@ const MODULES: [&[LuaModule]; Algorithm::COUNT] = [
 
 /// Returns all modules in the order in which a script defines them: a module comes after that it borrows from.
 pub(super) fn modules() -> impl Iterator<Item = LuaModule> {
-    MODULES.into_iter().flatten().copied().chain([ban::MODULE, reservation::MODULE])
+    MODULES.into_iter().flatten().copied().chain([BAN_MODULE, reservation::MODULE])
 }
-
-fn flags(limit: &Limit) -> u8 {
-    numbers::flags(limit, each!(&limit.algorithm, codec => codec.is_strict()))
-}
-
-/// The states of all limits and of a ban, the head of their log, and the unread rest.
-type StoredStates<'t> = (State, Option<LogHead>, Reader<'t>);
 
 /// A plan in the form that the scripts read, and the states of its keys.
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +92,7 @@ impl<'p> PlanCodec<'p> {
             return COUNTERS;
         }
         let bits = |limit: &Limit| each!(&limit.algorithm, codec => codec.module().bits());
-        let ban = self.0.ban().map_or(0, |_| ban::MODULE.bits());
+        let ban = self.0.ban().map_or(0, |_| BAN_MODULE.bits());
         self.0.limits().iter().fold(ban, |all, limit| all | bits(limit))
     }
 
@@ -149,7 +142,7 @@ impl<'p> PlanCodec<'p> {
             each!(&limit.algorithm, codec => codec.write_numbers(now, out));
         }
         if let Some(ban) = self.0.ban() {
-            ban::write(ban, self.0.counts_strikes(), out);
+            write_ban(ban, self.0.counts_strikes(), out);
         }
     }
 
@@ -204,8 +197,12 @@ impl<'p> PlanCodec<'p> {
         self.0.limits().len() == 1 && self.0.hold_id().is_some()
     }
 
-    /// Reads the states of all limits of a key that may not exist, the head of their log, and what follows.
-    fn read_states<'t>(self, text: &'t [u8], own_key: &[u8]) -> Option<StoredStates<'t>> {
+    /// Reads the states of limits and ban of a key that may not exist, the head of the log, and what follows.
+    fn read_states<'t>(
+        self,
+        text: &'t [u8],
+        own_key: &[u8],
+    ) -> Option<(State, Option<LogHead>, Reader<'t>)> {
         let exists = !text.is_empty();
         if !exists && own_key.is_empty() {
             return Some((State::default(), None, Reader(text)));
@@ -225,7 +222,7 @@ impl<'p> PlanCodec<'p> {
         let (mut head, mut ban) = (None, BanState::default());
         if exists {
             if self.0.ban().is_some() {
-                ban = ban::read(&mut text)?;
+                ban = read_ban(&mut text)?;
             }
             if self.has_log() {
                 head = Some(LogHead::read(&mut text)?);

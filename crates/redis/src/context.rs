@@ -65,7 +65,6 @@ pub struct RedisCounts {
     pub up: AtomicU64,
 }
 
-/// The bounds of the times of round trips, in microseconds.
 const TIME_BOUNDS: &[u64] = &[
     100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
     1_000_000,

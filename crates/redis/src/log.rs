@@ -57,7 +57,6 @@ macro_rules! log {
 }
 
 impl RedisLog {
-    /// Returns a connection's part in the lines about its server.
     pub fn connection(&self, server: &dyn Display) -> ConnectionLog {
         let (mut servers, name) = (self.servers.lock(), server.to_string());
         if let Some(server) = servers.get(&name).and_then(Weak::upgrade) {

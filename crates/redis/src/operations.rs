@@ -76,14 +76,13 @@ impl RedisStore {
             instance,
             kind: "redis",
             address: Some(self.shared.options.topology.to_string()),
-            keys: None,
             connections,
             connections_down,
             connections_slow,
             late: is_late.then_some(Late { after, slow_after }),
             down_because: self.all_connections().find_map(|connection| connection.down()),
             up_for: self.shared.recovered.lock().map(|at| at.elapsed()),
-            saved: None,
+            ..BackendStatus::default()
         }
     }
 

@@ -40,7 +40,6 @@ pub(super) struct PendingCharge {
     pub index: u32,
 }
 
-/// A key as it is in Redis.
 pub(super) struct RedisKey {
     pub text: Box<[u8]>,
     pub slot: u16,
@@ -152,7 +151,7 @@ impl PendingCharge {
         let before = state.clone();
         let (_, undos) = self.plan.charge_undoable(state, now, self.op);
         let returning = |lease: Arc<LeaseCharge>| PendingCharge {
-            op: lease.op(),
+            op: lease.op,
             reply: Reply::to_lease(lease),
             ..self.clone()
         };

@@ -118,10 +118,9 @@ impl Session {
                 if let Some(spans) = spans {
                     spans.fail(error.code().unwrap_or("disconnected"));
                 }
-                batch
-                    .increments
-                    .iter()
-                    .for_each(|increment| increment.fail(StoreError::Unavailable));
+                for increment in &batch.increments {
+                    increment.fail(StoreError::Unavailable);
+                }
                 let charges = batch.calls.drain(..).flat_map(ScriptCall::into_charges);
                 fail_all(charges, StoreError::Unavailable);
                 return Err(error);

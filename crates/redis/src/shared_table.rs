@@ -27,7 +27,6 @@ const ROWS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Rows written by one script call, and about as many as are read by one command: a longer call would delay charges.
 const ROWS_PER_CALL: usize = 50;
 
-/// The most digits of a version.
 const VERSION_DIGITS: usize = 64;
 
 /// The digits of the time before a row's text.
@@ -64,7 +63,6 @@ impl RedisStore {
         })
     }
 
-    /// Writes rows by one call.
     async fn write_rows(&self, changes: &[RowChange]) -> Result<TableWritten, TableError> {
         let names = Names::new(&self.shared.options);
         let mut call = eval(SCRIPT, &[&names.rows, &names.version]);

@@ -13,15 +13,24 @@ use super::script::{READ, RESET};
 use super::store::RedisStore;
 use crate::codec::PlanCodec;
 use crate::codec::reservation::read_record;
-use weir_limit::{KeyState, Micros, Plan, Reservation, SECOND, State};
+use weir_limit::{KeyState, Micros, Reservation, SECOND, State};
 use weir_store::{Batch, Grant, StateKey, States, StoreError};
 
 /// The milliseconds after which all that is reserved now has lapsed, by whichever clock.
 const RESERVED_MS: u64 =
     (Reservation::MAX_TIMEOUT as u64 + 1) * 1_000 + CALLER_CLOCK_SLACK_MS as u64;
 
-fn stored_key(store: &RedisStore, key: &StateKey<'_>) -> RedisKey {
-    RedisKey::new(&store.shared.options, &key.key, key.plan, key.together)
+/// Returns the store that has the state of a key, the key there, and all keys that hold the state.
+fn locate<'s>(
+    store: &'s RedisStore,
+    StateKey { key, plan, together, .. }: &StateKey<'_>,
+) -> (&'s RedisStore, RedisKey, Vec<Vec<u8>>) {
+    let store = store.store_of(plan, *together);
+    let stored = RedisKey::new(&store.shared.options, key, plan, *together);
+    let state = (!PlanCodec(plan).has_only_holds()).then(|| stored.text.to_vec());
+    let holds = plan.hold_id().map(|_| holds_key(&stored.text));
+    let keys = state.into_iter().chain(holds).collect();
+    (store, stored, keys)
 }
 
 impl States for RedisStore {
@@ -32,9 +41,7 @@ impl States for RedisStore {
         spans: &[Micros],
         timeout: Duration,
     ) -> Result<KeyState, StoreError> {
-        let store = self.store_of(key.plan, key.together);
-        let stored = stored_key(store, &key);
-        let mut keys = keys(&stored, key.plan);
+        let (store, stored, mut keys) = locate(self, &key);
         keys.extend(key.id.map(|id| record_key(&stored.text, id).to_vec()));
         let now = store.script_time();
         let mut command = eval(READ, &keys);
@@ -48,9 +55,7 @@ impl States for RedisStore {
     }
 
     async fn reset(&self, key: StateKey<'_>, timeout: Duration) -> Result<(), StoreError> {
-        let store = self.store_of(key.plan, key.together);
-        let stored = stored_key(store, &key);
-        let mut keys = keys(&stored, key.plan);
+        let (store, stored, mut keys) = locate(self, &key);
         let mut command = redis::cmd("DEL");
         if key.plan.can_reserve() {
             keys.insert(0, reset_key(&stored.text));
@@ -67,13 +72,6 @@ impl States for RedisStore {
         let charge = batch.charges.first().ok_or(StoreError::Unavailable)?;
         self.store_of(charge.plan, batch.together).grant_here(*batch).await
     }
-}
-
-/// Returns the keys that hold the state of a plan.
-fn keys(stored: &RedisKey, plan: &Plan) -> Vec<Vec<u8>> {
-    let state = (!PlanCodec(plan).has_only_holds()).then(|| stored.text.to_vec());
-    let holds = plan.hold_id().map(|_| holds_key(&stored.text));
-    state.into_iter().chain(holds).collect()
 }
 
 /// Decodes a reply of the script: its time, the state, and what the id has reserved then. `None` if it is invalid.

@@ -219,7 +219,7 @@ impl Store for RedisStore {
     }
 
     fn charge_lease(&self, lease: Arc<LeaseCharge>) {
-        let store = self.store_of(lease.plan(), false);
+        let store = self.store_of(&lease.plan, false);
         let (options, reply) = (&store.shared.options, Reply::to_lease(lease.clone()));
         let pending = lease.with_charge(|charge| {
             let key = RedisKey::new(options, &charge.key, charge.plan, false);
@@ -326,13 +326,6 @@ impl ThreadConnections {
                 None => connection.target.clone(),
             }),
             ThreadConnections::Cluster(cluster) => cluster.target(slot),
-        }
-    }
-
-    /// Reads again which server has which slot.
-    pub(super) fn refresh_soon(&self) {
-        if let ThreadConnections::Cluster(cluster) = self {
-            cluster.refresh_soon();
         }
     }
 

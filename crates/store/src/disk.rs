@@ -58,12 +58,6 @@ use weir_common::clock::Clock;
 use weir_common::threads::Failures;
 use weir_limit::{KeyState, Micros};
 
-/// How often a directory that is mostly obsolete is compacted, however little was written.
-const COMPACT_INTERVAL: Duration = Duration::from_secs(600);
-
-/// The obsolete bytes without which a directory is not compacted.
-const MIN_OBSOLETE_BYTES: u64 = 64 << 10;
-
 /// What a store on disk is made with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskOptions {
@@ -108,8 +102,8 @@ impl<C: Clock> DiskStore<C> {
         options: DiskOptions,
         failures: &Failures,
     ) -> Result<DiskStore<C>, OpenError> {
-        let (sync, compact) = (options.sync, COMPACT_INTERVAL);
-        let schedule = Schedule { sync, compact, min_obsolete_bytes: MIN_OBSOLETE_BYTES };
+        let (sync, compact) = (options.sync, Duration::from_secs(600));
+        let schedule = Schedule { sync, compact, min_obsolete_bytes: 64 << 10 };
         DiskStore::open_with(clock, options, schedule, failures.clone())
     }
 
@@ -135,7 +129,9 @@ impl<C: Clock> DiskStore<C> {
 
     /// Resolves if the files cannot be loaded, with the error. No file is changed then.
     pub async fn load_error(&self) -> String {
-        self.status.wait_until_failed().await
+        let mut error = self.status.load_error.subscribe();
+        let failed = error.wait_for(Option::is_some).await;
+        failed.ok().and_then(|error| error.clone()).unwrap_or_default()
     }
 
     /// Saves all changes and ends the thread that writes; later charges are not saved. Resolves when that is done; at

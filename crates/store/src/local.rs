@@ -93,7 +93,7 @@ use weir_limit::{Decision, KeyState, LeasedHits, Micros};
 /// admitted charge that could be leased one lock and a fingerprint. While other keys are leased: a cheap hash more.
 #[derive(Debug)]
 pub struct Local<S> {
-    inner: S,
+    pub(crate) inner: S,
     table: Arc<LocalTable>,
 }
 
@@ -102,11 +102,6 @@ impl<S: Store> Local<S> {
     pub fn new(inner: S, clock: impl Monotonic, options: LocalOptions) -> Local<S> {
         let table = Arc::new(LocalTable::new(Box::new(clock), &options));
         Local { inner, table }
-    }
-
-    /// Returns the store inside.
-    pub fn inner(&self) -> &S {
-        &self.inner
     }
 
     /// Answers a batch if all of it is known; else returns what is not.
@@ -137,7 +132,6 @@ impl<S: Store> Local<S> {
         due.into_iter().for_each(|charge| self.inner.charge_lease(charge));
     }
 
-    /// Learns from the answers of the inner store.
     fn learn(&self, charges: &[Charge<'_>], answers: &[Answer], sent: Sent) {
         for (charge, answer) in zip(charges, answers) {
             self.send(self.table.learn(charge, answer, sent));
@@ -269,7 +263,6 @@ enum Unknown<'a> {
 struct Split<'a> {
     /// One for each charge of the batch: its decision, if it is known.
     known: SmallVec<[Option<Decision>; 4]>,
-    /// The charges for the inner store.
     rest: SmallVec<[Charge<'a>; 4]>,
     /// The keys that some of them have to wait for.
     waits: Waits,

@@ -18,8 +18,7 @@ use crate::local::table::LeaseCharge;
 ///
 /// **Batches charged together.** If the batch is denied, neither states nor records are changed, except by charges that
 /// are made nevertheless: those that are [unconditional](weir_limit::Op::is_unconditional), and a
-/// [`Settle`](weir_limit::ReservationOp::Settle) that has
-/// [settled](weir_limit::ReservationResult::Settled).
+/// [`Settle`](weir_limit::ReservationOp::Settle) that has [settled](weir_limit::ReservationResult::Settled).
 pub trait Store: Send + Sync + 'static {
     /// Starts to charge a batch. Adds one answer for each charge to `answers`, in order, if all are known at once; else
     /// returns what they are to be waited for with.

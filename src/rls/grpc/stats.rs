@@ -141,7 +141,6 @@ impl MetricSource for GrpcStats {
             .collect();
         let [watch, v1, v1alpha, quotas] =
             self.streams.each_ref().map(|count| count.load(Ordering::Relaxed));
-        sink.family(REQUESTS);
         let durations_counts = durations.iter().map(|(method, times)| (*method, times.count()));
         let others = [
             ("Watch", watch),
@@ -149,13 +148,9 @@ impl MetricSource for GrpcStats {
             ("StreamRateLimitQuotas", quotas),
             (UNKNOWN_METHOD, self.unknown.load(Ordering::Relaxed)),
         ];
-        for (method, count) in durations_counts.chain(others) {
-            sink.sample(&[("method", method)], SampleValue::Counter(count));
-        }
-        sink.family(REFUSED);
-        for (refused, count) in Refused::ALL.iter().zip(&self.refused) {
-            sink.sample(&[("reason", refused.reason())], SampleValue::Counter(count.get()));
-        }
+        sink.counters(REQUESTS, durations_counts.chain(others));
+        let refused = Refused::ALL.iter().zip(&self.refused);
+        sink.counters(REFUSED, refused.map(|(refused, count)| (refused.reason(), count.get())));
         sink.family(DURATION);
         for (method, times) in &durations {
             sink.sample(&[("method", method)], SampleValue::Histogram(times));

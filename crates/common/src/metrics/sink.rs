@@ -126,6 +126,19 @@ impl dyn MetricSink + '_ {
         self.sample(&[], SampleValue::Counter(value));
     }
 
+    /// Adds a family with a counter for each value of its one label.
+    pub fn counters<'v>(
+        &mut self,
+        family: MetricFamily,
+        counts: impl IntoIterator<Item = (&'v str, u64)>,
+    ) {
+        self.family(family);
+        let [label] = family.labels else { return };
+        for (value, count) in counts {
+            self.sample(&[(*label, value)], SampleValue::Counter(count));
+        }
+    }
+
     /// Adds a family with one gauge, which has no labels.
     pub fn gauge(&mut self, family: MetricFamily, value: f64) {
         self.family(family);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::metrics::{MetricSink, MetricSource, SampleValue};
+use crate::metrics::{MetricSink, MetricSource};
 
 /// The wait before work is started again, which doubles up to the maximum.
 const MIN_WAIT: Duration = Duration::from_millis(100);
@@ -52,10 +52,7 @@ impl Failures {
 
 impl MetricSource for Failures {
     fn collect(&self, sink: &mut dyn MetricSink) {
-        sink.family(FAILURES);
-        for (thread, count) in self.0.lock().iter() {
-            sink.sample(&[("thread", thread)], SampleValue::Counter(*count));
-        }
+        sink.counters(FAILURES, self.0.lock().iter().map(|(thread, count)| (*thread, *count)));
     }
 }
 

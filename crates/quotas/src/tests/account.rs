@@ -229,15 +229,15 @@ fn without_late_messages_unused_hits_return_exactly_one_report_late() {
     assert_eq!(returned, [0, 2, 6, 6]);
     // Without hits it is clear: 6 of each of four grants.
     assert_eq!(report(&mut account, 25 * SECOND, 0), 10);
-    assert_eq!((report(&mut account, 30 * SECOND, 0), account.unreported()), (0, 10));
+    assert_eq!((report(&mut account, 30 * SECOND, 0), account.unreported), (0, 10));
 }
 
 #[test]
 fn a_report_counts_as_made_with_a_grant_that_was_sent_4_seconds_before() {
     let mut account = account(&[(0, 10, 1, true), (1, 5, 1, true)]);
     let at = SECOND + REPORT_DELAY;
-    assert_eq!((report(&mut account, at - 1, 0), account.unreported()), (0, 15));
-    assert_eq!((report(&mut account, at, 0), account.unreported()), (10, 5));
+    assert_eq!((report(&mut account, at - 1, 0), account.unreported), (0, 15));
+    assert_eq!((report(&mut account, at, 0), account.unreported), (10, 5));
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn a_denial_is_a_grant_of_no_hits() {
     let mut account = account(&[(0, 10, 1, true)]);
     account.replace(5 * SECOND);
     account.replace(6 * SECOND);
-    assert_eq!((report(&mut account, 10 * SECOND, 3), account.unreported()), (7, 0));
+    assert_eq!((report(&mut account, 10 * SECOND, 3), account.unreported), (7, 0));
     assert_eq!(report(&mut account, 15 * SECOND, 0), 0);
 }
 

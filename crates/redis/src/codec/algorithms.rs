@@ -1,17 +1,17 @@
-//! How limits and states of each algorithm are packed for Redis; `sliding_log` and some variants have their own files.
+//! How limits and bans, and their states, are packed for Redis; `sliding_log` and some variants have their own files.
 
 use std::collections::VecDeque;
 
 use super::counter;
-use super::format::{Codec, FIXED_WINDOW, LuaModule, Reader, put_all};
+use super::format::{Codec, FIXED_WINDOW, LuaModule, Reader, put, put_all};
 use super::numbers::LAYOUT;
 use weir_limit::algorithms::concurrency::{self, Hold};
 use weir_limit::algorithms::{
     bucketed_window, fixed_window, gcra, reduce_bucket, sliding_window, token_bucket,
 };
 use weir_limit::{
-    BucketedWindow, Concurrency, FixedWindow, Gcra, LimitState, Micros, ReduceBucket,
-    SlidingWindow, TokenBucket,
+    Ban, BanState, BucketedWindow, Concurrency, FixedWindow, Gcra, LimitState, Micros,
+    ReduceBucket, SlidingWindow, TokenBucket,
 };
 
 const CALENDAR_MODULE: LuaModule =
@@ -81,10 +81,6 @@ impl Codec for TokenBucket {
         let capacity = u64::from(self.capacity);
         let capacity_and_debt = capacity + u64::from(self.max_debt);
         put_all(out, &[capacity, self.interval, self.amount.into(), capacity_and_debt]);
-    }
-
-    fn is_strict(&self) -> bool {
-        self.strict
     }
 
     fn read_state(&self, numbers: &mut Reader<'_>) -> Option<LimitState> {
@@ -163,4 +159,23 @@ impl Codec for ReduceBucket {
         let state = reduce_bucket::State { missing: numbers.short()?, last: numbers.wide()? };
         Some(LimitState::ReduceBucket(state))
     }
+}
+
+pub(super) const BAN_MODULE: LuaModule = LuaModule::new(12, include_str!("../lua/ban.lua"));
+
+/// Appends a ban, which denies a key for a while after several denials, its strikes. It is the last limit of its rule
+/// to the scripts. `counts_strikes`: denials are strikes.
+pub(super) fn write_ban(ban: &Ban, counts_strikes: bool, out: &mut Vec<u8>) {
+    let after = if counts_strikes { ban.after } else { 0 };
+    out.extend_from_slice(&[BAN_MODULE.number, 0]);
+    put_all(out, &[after.into(), ban.within, ban.forgets_after()]);
+    out.push(ban.lengths.len() as u8);
+    ban.lengths.iter().for_each(|&length| put(out, length));
+}
+
+/// Reads the state of a ban behind those of the limits.
+pub(super) fn read_ban(numbers: &mut Reader<'_>) -> Option<BanState> {
+    let &[strikes, bans] = numbers.bytes(2)? else { return None };
+    let (since, began, until) = (numbers.wide()?, numbers.wide()?, numbers.wide()?);
+    (began <= until).then_some(BanState { strikes, bans, since, began, until })
 }

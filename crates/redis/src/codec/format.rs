@@ -41,11 +41,6 @@ pub(super) trait Codec {
     /// Appends the numbers of the limit that the module reads. `now` is the caller's time.
     fn write_numbers(&self, now: Micros, out: &mut Vec<u8>);
 
-    /// Returns whether a denial restarts the wait.
-    fn is_strict(&self) -> bool {
-        false
-    }
-
     /// Reads the state among the numbers of all limits; `None` if it is invalid.
     fn read_state(&self, numbers: &mut Reader<'_>) -> Option<LimitState>;
 

@@ -4,7 +4,7 @@
 #[cfg(test)]
 mod tests;
 
-use weir_limit::Limit;
+use weir_limit::{Algorithm, Limit};
 use weir_store::{Role, StoreError};
 
 /// The first byte of a state.
@@ -87,7 +87,9 @@ pub(super) fn error(code: u64) -> StoreError {
     }
 }
 
-pub(super) fn flags(limit: &Limit, strict: bool) -> u8 {
+pub(super) fn flags(limit: &Limit) -> u8 {
+    // A denial restarts the wait.
+    let strict = matches!(&limit.algorithm, Algorithm::TokenBucket(bucket) if bucket.strict);
     let flag = |set: bool, flag: u8| if set { flag } else { 0 };
     flag(limit.charge_denied, COUNTS_DENIED)
         | flag(limit.shadow_mode, SHADOW)

@@ -29,12 +29,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::Connection;
 use super::error::ConnectError;
 use super::handshake::ends_session;
-use super::link::{Link, Probe, ProbeBackoff, STALL_TIMEOUT, Timed, watch};
+use super::link::{
+    Link, MAX_BACKOFF, MIN_BACKOFF, STALL_TIMEOUT, Timed, probe, timed_probe, watch,
+};
 use super::target::Target;
 use crate::batch::CommandBatch;
 use crate::batch::increments::Increment;
@@ -44,6 +46,7 @@ use crate::options::Endpoint;
 use crate::pending_charge::{PendingCharge, fail_all};
 use crate::refusal::store_error;
 use crate::round_trip::{Redirect, Session};
+use weir_common::backoff::Backoff;
 use weir_store::StoreError;
 
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -88,8 +91,7 @@ enum Disconnect {
 struct Driver {
     connection: Arc<Connection>,
     events: Option<ClusterEvents>,
-    probe: Probe,
-    backoff: ProbeBackoff,
+    backoff: Backoff,
     log: ConnectionLog,
     /// Charges that repair keys after increments without a reply, for the next connection.
     repairs: Vec<PendingCharge>,
@@ -107,9 +109,9 @@ pub(crate) fn start(
 }
 
 async fn run(connection: Arc<Connection>, events: Option<ClusterEvents>) {
-    let (probe, backoff) = (Probe::new(&connection.shared), ProbeBackoff::new());
+    let (backoff, repairs) = (Backoff::new(MIN_BACKOFF, MAX_BACKOFF, false), Vec::new());
     let log = connection.shared.log.connection(&connection.target);
-    let mut driver = Driver { connection, events, probe, backoff, log, repairs: Vec::new() };
+    let mut driver = Driver { connection, events, backoff, log, repairs };
     let mut state = DriverState::Connecting;
     loop {
         state = match state {
@@ -117,7 +119,7 @@ async fn run(connection: Arc<Connection>, events: Option<ClusterEvents>) {
             DriverState::Ready(session) => driver.serve(session).await,
             DriverState::Probing(session, cause) => driver.probe(session, cause).await,
             DriverState::Backoff => {
-                driver.backoff.wait().await;
+                sleep(driver.backoff.wait()).await;
                 DriverState::Connecting
             }
             DriverState::Closed => break,
@@ -205,7 +207,7 @@ impl Driver {
 
     async fn check_idle(&self, session: &mut Session) -> Result<(), NotReady> {
         let (sent, set_slow) = (Instant::now(), || self.connection.set_slow());
-        let answer = self.probe.send(&mut session.link);
+        let answer = probe(&mut session.link, self.shared());
         match watch(answer, self.slow_after(), set_slow).await {
             Timed::Stalled => Err(NotReady::Disconnected(Disconnect::Stalled)),
             Timed::InTime(Err(error)) | Timed::Late(Err(error)) if ends_session(&error) => {
@@ -308,10 +310,10 @@ impl Driver {
                 self.log.refused(&error);
             }
         }
-        let mut backoff = ProbeBackoff::new();
+        let mut backoff = Backoff::new(MIN_BACKOFF, MAX_BACKOFF, false);
         loop {
             let sent = Instant::now();
-            match self.probe.send_timed(&mut session.link, self.slow_after()).await {
+            match timed_probe(&mut session.link, self.shared()).await {
                 Timed::InTime(_) => break,
                 Timed::Late(Err(error)) if ends_session(&error) => {
                     return self.disconnected(&session, Disconnect::Error(error));
@@ -319,7 +321,7 @@ impl Driver {
                 Timed::Late(_) => *self.shared().late.lock() = Some(sent.elapsed()),
                 Timed::Stalled => return self.disconnected(&session, Disconnect::Stalled),
             }
-            backoff.wait().await;
+            sleep(backoff.wait()).await;
             if self.connection.closed.load(Ordering::Relaxed) {
                 return DriverState::Closed;
             }

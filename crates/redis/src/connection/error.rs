@@ -17,8 +17,8 @@ pub enum ConnectError {
     Redis(#[from] redis::RedisError),
     #[error("no answer within {0:?}")]
     TimedOut(Duration),
-    #[error("redis {0} is too old: weir needs {1}.{2} or later")]
-    TooOld(String, u32, u32),
+    #[error("redis {0} is too old: weir needs 6.0 or later")]
+    TooOld(String),
     #[error("the server is a read-only replica")]
     Replica,
     #[error("no sentinel knows the master {0:?}")]

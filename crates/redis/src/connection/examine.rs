@@ -88,8 +88,7 @@ pub(crate) async fn examine(
     let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     let parsed = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
     if !version.is_empty() && parsed < MIN_REDIS_VERSION {
-        let (major, minor) = MIN_REDIS_VERSION;
-        return Err(ConnectError::TooOld(version.to_owned(), major, minor));
+        return Err(ConnectError::TooOld(version.to_owned()));
     }
     let mode = match field("redis_mode") {
         // Valkey's name.
@@ -136,10 +135,7 @@ async fn check_no_cluster(link: &mut Link, claims_one: bool) -> Result<(), Conne
 
 /// Returns the error of commands at which a server may have closed the connection.
 fn closed(commands: &'static str, error: RedisError) -> ConnectError {
-    match error.is_connection_dropped() {
-        true => ConnectError::Closed(commands, error),
-        false => error.into(),
-    }
+    if error.is_connection_dropped() { ConnectError::Closed(commands, error) } else { error.into() }
 }
 
 const PERMISSION_CHECKS: [&str; 2] = ["eval", "evalsha"];

@@ -3,7 +3,7 @@
 use std::io;
 
 use futures_util::future::select_ok;
-use redis::{ErrorKind, ProtocolVersion, RedisConnectionInfo, RedisError};
+use redis::{ErrorKind, ProtocolVersion, RedisConnectionInfo, RedisError, RedisResult};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 
 use super::error::ConnectError;
@@ -95,21 +95,19 @@ pub(crate) fn ends_session(error: &RedisError) -> bool {
 async fn open(access: &RedisAccess, endpoint: &Endpoint) -> Result<Socket, ConnectError> {
     match (endpoint, &access.tls) {
         (Endpoint::Unix(path), _) => {
-            Ok(Box::pin(UnixStream::connect(path).await.map_err(io_error)?))
+            Ok(Box::pin(UnixStream::connect(path).await.map_err(RedisError::from)?))
         }
-        (Endpoint::Tcp(host, port), None) => {
-            Ok(Box::pin(connect_tcp(host, *port).await.map_err(io_error)?))
-        }
+        (Endpoint::Tcp(host, port), None) => Ok(Box::pin(connect_tcp(host, *port).await?)),
         (Endpoint::Tcp(host, port), Some(tls)) => encrypted(tls, host, *port).await,
     }
 }
 
 /// Connects to the first address of a host that answers.
-async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+async fn connect_tcp(host: &str, port: u16) -> RedisResult<TcpStream> {
     let addresses = lookup_host((host, port)).await?;
     let attempts: Vec<_> = addresses.map(|address| Box::pin(TcpStream::connect(address))).collect();
     if attempts.is_empty() {
-        return Err(io::Error::other(format!("{host} has no address")));
+        return Err(io::Error::other(format!("{host} has no address")).into());
     }
     let (stream, _) = select_ok(attempts).await?;
     // Packets are small, and requests wait for them.
@@ -122,13 +120,9 @@ async fn encrypted(tls: &Tls, host: &str, port: u16) -> Result<Socket, ConnectEr
     let pem = pem.map_err(|error| ConnectError::Certificates(error.to_string()))?;
     let client = ClientTls::new(&pem, host, tls.skip_hostname_verification);
     let client = client.map_err(|error| match error {
-        ClientTlsError::Name(_) => io_error(io::Error::other(error)),
+        ClientTlsError::Name(_) => ConnectError::Redis(io::Error::other(error).into()),
         ClientTlsError::Certificates(error) => ConnectError::Certificates(error),
     })?;
-    let stream = connect_tcp(host, port).await.map_err(io_error)?;
-    Ok(Box::pin(client.connect(stream).await.map_err(io_error)?))
-}
-
-fn io_error(error: io::Error) -> ConnectError {
-    ConnectError::Redis(error.into())
+    let stream = connect_tcp(host, port).await?;
+    Ok(Box::pin(client.connect(stream).await.map_err(RedisError::from)?))
 }

@@ -5,23 +5,18 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
+use redis::aio::{AsyncStream, MultiplexedConnection};
 use redis::{
     AsyncConnectionConfig, Cmd, FromRedisValue, Pipeline, RedisConnectionInfo, RedisResult, Value,
     from_redis_value_ref,
 };
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
 use crate::context::RedisContext;
 use weir_limit::{Micros, SECOND};
 
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send {}
-
-impl<S: AsyncRead + AsyncWrite + Send> Stream for S {}
-
-pub(super) type Socket = Pin<Box<dyn Stream>>;
+pub(super) type Socket = Pin<Box<dyn AsyncStream + Send>>;
 
 /// An open connection. It ends with its last clone.
 #[derive(Clone, Debug)]
@@ -78,7 +73,7 @@ pub(crate) fn parse_time(reply: &Value) -> Option<Micros> {
 /// A server that has not answered for this long is disconnected.
 pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(1);
 
-const MIN_BACKOFF: Duration = Duration::from_millis(20);
+pub(super) const MIN_BACKOFF: Duration = Duration::from_millis(20);
 
 pub(crate) const MAX_BACKOFF: Duration = Duration::from_millis(500);
 
@@ -108,62 +103,26 @@ pub(super) async fn watch<T>(
     }
 }
 
-/// A command that a server answers at once if it is well.
-#[derive(Debug)]
-pub(super) struct Probe {
-    command: Cmd,
-    is_proxy: bool,
-}
-
-impl Probe {
-    pub fn new(shared: &RedisContext) -> Probe {
-        let is_proxy = shared.is_proxy;
-        let mut command = redis::cmd(if is_proxy { "EVAL" } else { "PING" });
-        if is_proxy {
-            // A proxy answers PING itself.
-            command.arg("return 1").arg(1).arg(format!("{}{{probe}}", shared.options.prefix));
-        }
-        Probe { command, is_proxy }
+/// Sends a command that a server answers at once if it is well.
+pub(super) async fn probe(link: &mut Link, shared: &RedisContext) -> RedisResult<()> {
+    if !shared.is_proxy {
+        return link.query(&redis::cmd("PING")).await;
     }
-
-    pub async fn send(&self, link: &mut Link) -> redis::RedisResult<()> {
-        match link.query(&self.command).await {
-            // One of several servers fails, and its keys with it.
-            Err(error) if self.is_proxy && error.code().is_some() => Ok(()),
-            replied => replied,
-        }
-    }
-
-    /// Sends the probe, and waits for long; an error reply is a late answer.
-    pub async fn send_timed(
-        &self,
-        link: &mut Link,
-        slow_after: Duration,
-    ) -> Timed<redis::RedisResult<()>> {
-        let sent = Instant::now();
-        match timeout(STALL_TIMEOUT.max(slow_after), self.send(link)).await {
-            Ok(Ok(())) if sent.elapsed() <= slow_after => Timed::InTime(Ok(())),
-            Ok(reply) => Timed::Late(reply),
-            Err(_) => Timed::Stalled,
-        }
+    // A proxy answers PING itself.
+    let key = format!("{}{{probe}}", shared.options.prefix);
+    match link.query(redis::cmd("EVAL").arg("return 1").arg(1).arg(key)).await {
+        // One of several servers fails, and its keys with it.
+        Err(error) if error.code().is_some() => Ok(()),
+        replied => replied,
     }
 }
 
-/// Waits between attempts that double from [`MIN_BACKOFF`] up to [`MAX_BACKOFF`].
-#[derive(Debug)]
-pub(super) struct ProbeBackoff(Duration);
-
-impl ProbeBackoff {
-    pub fn new() -> ProbeBackoff {
-        ProbeBackoff(MIN_BACKOFF)
-    }
-
-    pub fn reset(&mut self) {
-        self.0 = MIN_BACKOFF;
-    }
-
-    pub async fn wait(&mut self) {
-        sleep(self.0).await;
-        self.0 = (self.0 * 2).min(MAX_BACKOFF);
+/// Sends a probe, and waits for long; an error reply is a late answer.
+pub(super) async fn timed_probe(link: &mut Link, shared: &RedisContext) -> Timed<RedisResult<()>> {
+    let (sent, slow_after) = (Instant::now(), shared.options.slow_after);
+    match timeout(STALL_TIMEOUT.max(slow_after), probe(link, shared)).await {
+        Ok(Ok(())) if sent.elapsed() <= slow_after => Timed::InTime(Ok(())),
+        Ok(reply) => Timed::Late(reply),
+        Err(_) => Timed::Stalled,
     }
 }

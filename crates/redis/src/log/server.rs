@@ -29,7 +29,6 @@ struct Outage {
     began: Instant,
     /// When the last connection came up, if none is down.
     ended: Option<Instant>,
-    /// Connections that are down.
     down: usize,
     /// Connections that went down.
     connections: usize,

@@ -1,7 +1,6 @@
 -- The algorithm bucketed_window, a ring of counters of short spans; see limit/algorithms/bucketed_window.rs.
 -- rules.lua and charge.lua call these functions.
 --
--- Numbers  of a limit: limit[1] on. State: v from limit.at on; settle brings it to now, t. Layouts: tables in codec.rs
 -- Cost     grows with the slots, 4 bytes each, and with the slots passed since the last hit
 -- Expiry   when the newest slot with hits no longer counts
 local function count_at(ring, slot) return (read('<I4', ring, slot * 4 + 1)) end

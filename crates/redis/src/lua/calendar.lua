@@ -1,7 +1,6 @@
 -- The algorithm fixed_window with windows that follow the calendar: weir sends their boundaries; see
 -- limit/calendar.rs. rules.lua and charge.lua call these functions.
 --
--- Numbers  of a limit: limit[1] on. State: v from limit.at on; settle brings it to now, t. Layouts: tables in codec.rs
 -- Cost     constant
 -- Expiry   with the window
 local FIXED_WINDOW, NUMBER = 1, 2

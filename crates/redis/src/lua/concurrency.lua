@@ -2,7 +2,6 @@
 -- limit/algorithms/concurrency.rs. rules.lua and charge.lua call these functions.
 --
 -- State    the hits in flight, and the time of the newest start or end
--- Numbers  of a limit: limit[1] on. State: v from limit.at on; settle brings it to now, t. Layouts: tables in codec.rs
 -- Cost     constant
 -- Expiry   the timeout after the newest start or end; it clears hits that nobody released
 local NUMBER = 8

@@ -1,6 +1,5 @@
 -- fixed_window, aligned to the epoch: functions for rules.lua and charge.lua; see limit/algorithms/fixed_window.rs.
 --
--- Numbers  of a limit: limit[1] on. State: v from limit.at on; settle brings it to now, t. Layouts: tables in codec.rs
 -- Cost     constant
 -- Expiry   with the window
 local NUMBER = 1

@@ -1,7 +1,6 @@
 -- The algorithm gcra, also called leaky_bucket; see limit/algorithms/gcra.rs and gcra/state.rs. rules.lua and
 -- charge.lua call these functions. Numbers that decide stay below 2^52, so that doubles hold them exactly.
 --
--- Numbers  of a limit: limit[1] on. State: v from limit.at on; settle brings it to now, t. Layouts: tables in codec.rs
 -- Cost     constant
 -- Expiry   when the level is 0, at the next full second, so that successive states share it
 local REM_END = 2 ^ 21

@@ -1,7 +1,6 @@
 -- The algorithm fixed_window where a rule has no other limit: its state is the one number of counter.lua. charge.lua
 -- calls these functions for what counter.lua does not do, such as to charge several keys all or none.
 --
--- Numbers  of a limit: limit[1] on. State: v from limit.at on; settle brings it to now, t. Layouts: tables in codec.rs
 -- Cost     constant
 -- Expiry   with the window
 local WINDOWS, COUNTS, STATES = 2 ^ 20 - 2, 2 ^ 33, 2 ^ 53

@@ -8,9 +8,8 @@ local floor, ceil = math.floor, math.ceil
 -- The layout of states, the largest count, the failure of an invalid state.
 local LAYOUT, MAX_COUNT, INVALID = 1, 2 ^ 32 - 1, 2 ^ 32 - 16 + 2
 
--- The longest expiry, in milliseconds: a thousand years. No rule counts for longer, but a token bucket
--- may need longer to refill after its amount was lowered. Not every server accepts integers of fifteen
--- digits and more.
+-- The longest expiry, in milliseconds: a thousand years. No rule counts for longer, but a token bucket may need longer
+-- to refill after its amount was lowered. Not every server accepts integers of fifteen digits and more.
 local MAX_EXPIRY = 1000 * 365 * 86400000
 
 -- Redis's message for the first error that has no number of its own.

@@ -1,7 +1,6 @@
 -- The algorithm reduce_bucket, a bucket for weir's Redis command RL.REDUCE; see limit/algorithms/reduce_bucket.rs.
 -- Its times are in milliseconds. rules.lua and charge.lua call these functions.
 --
--- Numbers  of a limit: limit[1] on. State: v from limit.at on; settle brings it to now, t. Layouts: tables in codec.rs
 -- Cost     constant
 -- Expiry   the time in which an empty bucket refills, after the last charge, by the time of the call
 local NUMBER = 11

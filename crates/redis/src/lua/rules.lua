@@ -1,5 +1,8 @@
 -- Reads the rules that a call sends (limits and their algorithms), and reads and writes states of keys by them, for
 -- charge.lua or reserve.lua, which script.rs puts behind it. Layouts of rules and states: codec.rs, packed formats.
+--
+-- The functions of an algorithm find the numbers of a limit from limit[1] on, and those of its state in v from limit.at
+-- on, which settle brings to now, t. Layouts of both: tables in codec.rs
 local args = ARGV[1]
 local t, slack, count, at = read('<I7I4I4', args)
 if t == 0 then

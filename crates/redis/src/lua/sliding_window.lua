@@ -1,6 +1,5 @@
 -- sliding_window of two counters: functions for rules.lua and charge.lua; see limit/algorithms/sliding_window.rs.
 --
--- Numbers  of a limit: limit[1] on. State: v from limit.at on; settle brings it to now, t. Layouts: tables in codec.rs
 -- Cost     constant
 -- Expiry   two windows after the start of the last hit's window
 local NUMBER = 3

@@ -1,6 +1,5 @@
 -- The algorithm token_bucket, called by rules.lua and charge.lua; see limit/algorithms/token_bucket.rs.
 --
--- Numbers  of a limit: limit[1] on. State: v from limit.at on; settle brings it to now, t. Layouts: tables in codec.rs
 -- Cost     constant
 -- Expiry   when the bucket is full
 local NUMBER = 6

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use crate::charge::{Answers, Batch, Charge};
 use crate::error::StoreError;
+use crate::local::Local;
 use crate::local::table::LeaseCharge;
 use crate::states::{Grant, StateKey, States};
 use crate::store::Store;
@@ -163,6 +164,13 @@ impl<S: States> States for Gated<S> {
         let granted = self.inner.grant(batch).await;
         self.release.acquire().await.unwrap().forget();
         granted
+    }
+}
+
+impl<S> Local<S> {
+    /// Returns the store inside.
+    pub fn inner(&self) -> &S {
+        &self.inner
     }
 }
 

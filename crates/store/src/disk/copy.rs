@@ -163,9 +163,9 @@ impl<C: Clock> Copier<C> {
             });
             match started {
                 None => break,
-                Some(state) if self.copy_rest(shard, print, &mut log) => {
+                Some(start) if self.copy_rest(shard, print, &mut log) => {
                     log.save(&mut self.bytes);
-                    state.end(&mut self.bytes);
+                    record::end_state(start, &mut self.bytes);
                     break;
                 }
                 Some(_) => {}

@@ -29,43 +29,24 @@ pub enum OpenError {
         "store.disk.path is {0:?}, which another process uses: give each process its own directory"
     )]
     InUse(PathBuf),
-    /// Another version of weir wrote it.
+    /// Another version of weir wrote it, in this format.
     #[error(
-        "store.disk.path is {path:?}, which has format {version}, and this version of weir knows \
-         format {known}: use the version that wrote it, or name an empty directory"
+        "store.disk.path is {0:?}, which has format {1}, and this version of weir knows \
+         format {VERSION}: use the version that wrote it, or name an empty directory"
     )]
-    Version {
-        /// The directory.
-        path: PathBuf,
-        /// Its format.
-        version: u32,
-        /// The format that this version knows.
-        known: u32,
-    },
-    /// A file of it cannot be read.
+    Version(PathBuf, u32),
+    /// The file of this name in it cannot be read.
     #[error(
-        "store.disk.path is {path:?}, and {file} in it cannot be read: {error}: repair that, \
+        "store.disk.path is {0:?}, and {1} in it cannot be read: {2}: repair that, \
          or remove the file to lose what was counted in it"
     )]
-    Unreadable {
-        /// The directory.
-        path: PathBuf,
-        /// The name of the file in it.
-        file: String,
-        /// Why not.
-        error: io::Error,
-    },
-    /// It was made for far fewer keys.
+    Unreadable(PathBuf, String, io::Error),
+    /// It was made for far fewer keys: at most this number.
     #[error(
-        "store.disk.path is {path:?}, which was made for fewer keys: set store.memory.max_keys to \
-         at most {max_keys}, or name an empty directory"
+        "store.disk.path is {0:?}, which was made for fewer keys: set store.memory.max_keys to \
+         at most {1}, or name an empty directory"
     )]
-    TooManyKeys {
-        /// The directory.
-        path: PathBuf,
-        /// The most keys that it can be used for.
-        max_keys: usize,
-    },
+    TooManyKeys(PathBuf, usize),
 }
 
 /// A directory that no other process uses.
@@ -95,12 +76,12 @@ impl Directory {
             MetaFile::Valid(meta) | MetaFile::OneCopy(meta) => {
                 Meta { shard_bits: meta.shard_bits.min(shard_bits), ..meta }
             }
-            MetaFile::Version(version) => return Err(unknown(path, version)),
+            MetaFile::Version(version) => return Err(OpenError::Version(path.to_owned(), version)),
             MetaFile::Absent | MetaFile::Damaged => Meta::random(shard_bits),
         };
         if meta.shard_bits + MAX_SHARD_GROWTH_BITS < shard_bits {
             let max_keys = (2048 << (meta.shard_bits + MAX_SHARD_GROWTH_BITS)) - 1;
-            return Err(OpenError::TooManyKeys { path: path.to_owned(), max_keys });
+            return Err(OpenError::TooManyKeys(path.to_owned(), max_keys));
         }
         let files = files_in(path).map_err(failed)?;
         for &file in &files {
@@ -142,7 +123,7 @@ impl Directory {
         }
         match read_meta(path)? {
             MetaFile::Valid(meta) if meta == self.meta => {}
-            MetaFile::Version(version) => return Err(unknown(path, version)),
+            MetaFile::Version(version) => return Err(OpenError::Version(path.to_owned(), version)),
             _ => self.meta.write(path).map_err(failed)?,
         }
         self.meta_identity = whole(path, "meta").map_err(failed)?;
@@ -210,16 +191,6 @@ impl Directory {
 
     pub fn files(&self) -> io::Result<Vec<FileId>> {
         files_in(&self.path)
-    }
-
-    pub fn read(&self, file: FileId) -> io::Result<File> {
-        regular::open(&self.path.join(file.name()))
-    }
-
-    /// Removes the sizes, before any of the files changes.
-    pub fn remove_sizes(&self) -> io::Result<()> {
-        closed::remove(&self.path)?;
-        self.sync()
     }
 
     /// Records the sizes of all files: nothing is written any more.
@@ -328,9 +299,5 @@ fn files_in(path: &Path) -> io::Result<Vec<FileId>> {
 }
 
 fn unreadable(path: &Path, file: &str, error: io::Error) -> OpenError {
-    OpenError::Unreadable { path: path.to_owned(), file: file.to_owned(), error }
-}
-
-fn unknown(path: &Path, version: u32) -> OpenError {
-    OpenError::Version { path: path.to_owned(), version, known: VERSION }
+    OpenError::Unreadable(path.to_owned(), file.to_owned(), error)
 }

@@ -5,11 +5,15 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// The kinds of files that contain records of keys, in the order in which files of one number are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DiskFileKind {
-    Snapshot,
-    Log,
+use weir_common::named_enum;
+
+named_enum! {
+    /// The kinds of files that contain records of keys, in the order in which files of one number are read.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum DiskFileKind, name {
+        Snapshot = "snap",
+        Log = "log",
+    }
 }
 
 /// Identifies a snapshot or a log, `snap.N` or `log.N`. The order is that in which files are read.
@@ -29,10 +33,7 @@ impl FileId {
     }
 
     pub fn name(self) -> String {
-        match self.kind {
-            DiskFileKind::Snapshot => format!("snap.{}", self.number),
-            DiskFileKind::Log => format!("log.{}", self.number),
-        }
+        format!("{}.{}", self.kind.name(), self.number)
     }
 
     pub fn unfinished_name(self) -> String {
@@ -41,12 +42,8 @@ impl FileId {
 
     pub fn of_name(name: &str) -> Option<FileId> {
         let (kind, number) = name.split_once('.')?;
-        let number = number.parse().ok()?;
-        let file = match kind {
-            "snap" => FileId::snapshot(number),
-            "log" => FileId::log(number),
-            _ => return None,
-        };
+        let kind = DiskFileKind::ALL.into_iter().find(|known| known.name() == kind)?;
+        let file = FileId { number: number.parse().ok()?, kind };
         (file.name() == name).then_some(file)
     }
 }

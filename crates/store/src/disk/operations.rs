@@ -51,7 +51,7 @@ impl<C: Clock> Operations for DiskStore<C> {
             keys: Some(self.memory.stats().keys),
             saved: Some(SavedStatus {
                 sync_age: self.status.sync_age(),
-                not_saved_because: self.status.not_saved_because(),
+                not_saved_because: self.status.not_saved_because.lock().clone(),
                 files_lost: self.status.files_lost.load(Ordering::Relaxed),
             }),
             ..BackendStatus::default()

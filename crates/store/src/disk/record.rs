@@ -66,25 +66,26 @@ pub fn write(
             packed.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
         }
         SavedValue::Boxed(state) => {
-            let boxed = write_without_log(shard, &slot, state, out);
+            let start = write_without_log(shard, &slot, state, out);
             state.log().save(out);
-            boxed.end(out);
+            end_state(start, out);
         }
     }
 }
 
-/// Appends the record of a key with a boxed state, up to the log of the state, which is to follow.
+/// Appends the record of a key with a boxed state, up to the log of the state, which is to follow. Returns where the
+/// state has its length.
 pub fn write_without_log<V>(
     shard: u16,
     slot: &SavedSlot<V>,
     state: &State,
     out: &mut Vec<u8>,
-) -> BoxedState {
+) -> usize {
     write_slot(BOXED, shard, slot, out);
-    let boxed = BoxedState(out.len());
+    let start = out.len();
     out.extend_from_slice(&[0; 4]);
     state.save_limits(out);
-    boxed
+    start
 }
 
 fn write_slot<V>(kind: u8, shard: u16, slot: &SavedSlot<V>, out: &mut Vec<u8>) {
@@ -98,18 +99,12 @@ fn write_head(kind: u8, shard: u16, print: &Print, out: &mut Vec<u8>) {
     out.extend_from_slice(print);
 }
 
-/// Where a boxed state that is being written has its length.
-#[derive(Clone, Copy, Debug)]
-pub struct BoxedState(usize);
-
-impl BoxedState {
-    /// Fills in the length.
-    pub fn end(self, out: &mut [u8]) {
-        let end = self.0 + 4;
-        let length = (out.len() - end) as u32;
-        if let Some(field) = out.get_mut(self.0..end) {
-            field.copy_from_slice(&length.to_le_bytes());
-        }
+/// Fills in the length of a boxed state, which is at `start`.
+pub fn end_state(start: usize, out: &mut [u8]) {
+    let end = start + 4;
+    let length = (out.len() - end) as u32;
+    if let Some(field) = out.get_mut(start..end) {
+        field.copy_from_slice(&length.to_le_bytes());
     }
 }
 

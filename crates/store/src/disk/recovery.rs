@@ -14,6 +14,7 @@ use super::frame::{Damage, Frame, FrameKind, FrameReader};
 use super::record::{self, Record};
 use crate::memory::MemoryStore;
 use weir_common::clock::Clock;
+use weir_common::regular;
 
 /// What was loaded, and what was damaged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -193,7 +194,7 @@ fn read_file(
     file: FileId,
     mut records: impl FnMut(&mut &[u8], u8),
 ) -> io::Result<FileEnd> {
-    let source = directory.read(file)?;
+    let source = regular::open(&directory.path.join(file.name()))?;
     let mut ended = FileEnd { bytes: source.metadata()?.len(), ..FileEnd::default() };
     let mut frames = FrameReader::new(source, directory.seal(file));
     // The parts so far of a record that is longer than a frame.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
+use weir_common::backoff::Backoff;
 use weir_common::throttle::Throttle;
 
 /// The wait after an error, which doubles up to the maximum.
@@ -22,25 +23,21 @@ pub struct Schedule {
 
 #[derive(Debug)]
 pub struct Retry {
-    backoff: Duration,
+    pub backoff: Backoff,
     pub at: Instant,
     pub log: Throttle,
 }
 
 impl Retry {
     pub fn new() -> Retry {
-        Retry { backoff: MIN_BACKOFF, at: Instant::now(), log: Throttle::default() }
+        let backoff = Backoff::new(MIN_BACKOFF, MAX_BACKOFF, false);
+        Retry { backoff, at: Instant::now(), log: Throttle::default() }
     }
 
     pub fn back_off(&mut self) -> Duration {
-        let wait = self.backoff;
+        let wait = self.backoff.wait();
         self.at = Instant::now() + wait;
-        self.backoff = (wait * 2).min(MAX_BACKOFF);
         wait
-    }
-
-    pub fn reset(&mut self) {
-        self.backoff = MIN_BACKOFF;
     }
 }
 

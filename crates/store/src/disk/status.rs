@@ -11,14 +11,13 @@ use super::recovery::Recovery;
 
 #[derive(Debug, Default)]
 pub struct DiskStatus {
-    /// What was loaded, and in which time.
     loaded: OnceLock<(Recovery, Duration)>,
     /// Why nothing is loaded, if that has failed. Notified when loading has ended, well or not.
-    load_error: watch::Sender<Option<String>>,
+    pub load_error: watch::Sender<Option<String>>,
     /// Whether the thread has ended as it was asked to.
     pub has_saved_all: AtomicBool,
     /// The instant until which all changes are on disk; none while loading.
-    synced: Mutex<Option<Instant>>,
+    pub synced: Mutex<Option<Instant>>,
     pub snapshot_bytes: AtomicU64,
     pub log_bytes: AtomicU64,
     pub written_bytes: AtomicU64,
@@ -26,7 +25,8 @@ pub struct DiskStatus {
     pub snapshots: AtomicU64,
     pub write_errors: AtomicU64,
     pub files_lost: AtomicU64,
-    not_saved_because: Mutex<Option<String>>,
+    /// The error with which nothing is saved, until it is again.
+    pub not_saved_because: Mutex<Option<String>>,
 }
 
 impl DiskStatus {
@@ -43,7 +43,7 @@ impl DiskStatus {
     pub fn loaded(&self, recovery: Recovery, took: Duration) {
         self.snapshot_bytes.store(recovery.snapshot_bytes, Ordering::Relaxed);
         self.log_bytes.store(recovery.log_bytes, Ordering::Relaxed);
-        self.synced(Instant::now());
+        *self.synced.lock() = Some(Instant::now());
         // What was loaded is seen then, also where a lock was not taken since.
         let _ = self.loaded.set((recovery, took));
         self.load_error.send_replace(None);
@@ -56,30 +56,6 @@ impl DiskStatus {
     pub async fn wait_until_loaded(&self) {
         // The sender is in `self`, so the channel does not close.
         let _ = self.load_error.subscribe().wait_for(|_| self.is_loaded()).await;
-    }
-
-    pub async fn wait_until_failed(&self) -> String {
-        let mut error = self.load_error.subscribe();
-        let failed = error.wait_for(Option::is_some).await;
-        failed.ok().and_then(|error| error.clone()).unwrap_or_default()
-    }
-
-    /// Records that nothing is saved, with the error, until [`saves_again`](Self::saves_again).
-    pub fn does_not_save(&self, error: &impl ToString) {
-        *self.not_saved_because.lock() = Some(error.to_string());
-    }
-
-    /// Returns whether nothing was saved until now.
-    pub fn saves_again(&self) -> bool {
-        self.not_saved_because.lock().take().is_some()
-    }
-
-    pub fn not_saved_because(&self) -> Option<String> {
-        self.not_saved_because.lock().clone()
-    }
-
-    pub fn synced(&self, instant: Instant) {
-        *self.synced.lock() = Some(instant);
     }
 
     /// The age of the oldest change that may not be on disk yet; zero while loading.

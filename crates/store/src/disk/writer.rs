@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::closed;
 use super::copy::Copier;
 use super::directory::{Directory, OpenError};
 use super::file_id::FileId;
@@ -79,6 +80,7 @@ impl<C: Clock> Writer<C> {
             is_damaged: false,
             next_number: 1,
             next_sync: now,
+            // At the first sync: much may have expired before the start.
             compact_at: now,
             saving: Retry::new(),
             compacting: Retry::new(),
@@ -138,8 +140,6 @@ impl<C: Clock> Writer<C> {
         self.next_number = recovery.last_number.saturating_add(1);
         (self.snapshot_bytes, self.older_log_bytes) = (recovery.snapshot_bytes, recovery.log_bytes);
         self.snapshot_records = recovery.snapshot_records;
-        // Checked at the first sync: much may have expired before the start.
-        self.compact_at = Instant::now();
         self.is_damaged = recovery.damage.is_any();
         self.log_recovery(&recovery, took);
         if let Err(error) = self.start_first_log(&recovery.replaced) {
@@ -174,7 +174,8 @@ impl<C: Clock> Writer<C> {
     fn start_first_log(&mut self, replaced: &[FileId]) -> io::Result<()> {
         // The sizes first: they list files that are removed. Then the log: without one, the next start would report
         // that all are missing.
-        self.directory.remove_sizes()?;
+        closed::remove(&self.directory.path)?;
+        self.directory.sync()?;
         let number = self.start_log()?;
         self.directory.remove_unused(number)?;
         self.remove(replaced);
@@ -259,7 +260,7 @@ impl<C: Clock> Writer<C> {
         log.sync()?;
         self.status.written_bytes.fetch_add(log.bytes - bytes, Ordering::Relaxed);
         self.status.written_records.fetch_add(log.records - records, Ordering::Relaxed);
-        self.status.synced(started);
+        *self.status.synced.lock() = Some(started);
         Ok(true)
     }
 
@@ -301,7 +302,7 @@ impl<C: Clock> Writer<C> {
 
     fn warn_lost(&mut self, error: &io::Error) {
         self.status.files_lost.fetch_add(1, Ordering::Relaxed);
-        self.status.does_not_save(error);
+        *self.status.not_saved_because.lock() = Some(error.to_string());
         if let Some(suppressed) = self.lost_log.pass() {
             tracing::error!(
                 path = %self.directory.path.display(),
@@ -341,7 +342,7 @@ impl<C: Clock> Writer<C> {
     /// Counts and logs a write error, and sets when to try again.
     fn warn(&mut self, error: &io::Error) {
         self.status.write_errors.fetch_add(1, Ordering::Relaxed);
-        self.status.does_not_save(error);
+        *self.status.not_saved_because.lock() = Some(error.to_string());
         let retry_ms = self.saving.back_off().as_millis();
         if let Some(suppressed) = self.saving.log.pass() {
             tracing::error!(

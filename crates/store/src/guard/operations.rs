@@ -6,7 +6,7 @@ use crate::operations::{BackendStatus, FailureStatus, Operations, StoreStatus};
 use weir_common::clock::{Clock, Monotonic};
 use weir_common::failure::OnStoreFailure;
 use weir_common::metric_families;
-use weir_common::metrics::{MetricSink, SampleValue};
+use weir_common::metrics::MetricSink;
 
 metric_families! {
     DEGRADED_CHARGES: counter("store_degraded_charges", &["policy"])
@@ -28,16 +28,10 @@ impl<S: Operations, C: Clock + Monotonic + Clone> Operations for Guard<S, C> {
     }
 
     fn collect(&self, sink: &mut dyn MetricSink) {
-        sink.family(DEGRADED_CHARGES);
-        for policy in OnStoreFailure::ALL {
-            let count = SampleValue::Counter(self.counts.degraded(policy));
-            sink.sample(&[("policy", policy.name())], count);
-        }
-        sink.family(FAILED_CHARGES);
-        for kind in StoreError::ALL {
-            let count = SampleValue::Counter(self.counts.failed(kind));
-            sink.sample(&[("reason", kind.name())], count);
-        }
+        let degraded = |policy: OnStoreFailure| (policy.name(), self.counts.degraded(policy));
+        sink.counters(DEGRADED_CHARGES, OnStoreFailure::ALL.map(degraded));
+        let failed = |kind: StoreError| (kind.name(), self.counts.failed(kind));
+        sink.counters(FAILED_CHARGES, StoreError::ALL.map(failed));
         let mut status = StoreStatus::default();
         self.inner.status(&mut status);
         sink.gauge(OUTAGE, f64::from(self.is_failing(&status.backends)));

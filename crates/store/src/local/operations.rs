@@ -12,7 +12,7 @@ use super::table::leases::SWEEP_INTERVAL;
 use crate::operations::Operations;
 use crate::store::Store;
 use weir_common::metric_families;
-use weir_common::metrics::{MetricSink, SampleValue};
+use weir_common::metrics::MetricSink;
 
 const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -66,12 +66,9 @@ impl<S: Store + Operations> Operations for Local<S> {
         let counts = &self.table.counts;
         sink.gauge(LEASES, self.table.leases() as f64);
         sink.counter(GRANTS, value(&counts.grants));
-        sink.family(LEASED_HITS);
-        for (result, hits) in
-            [("served", &counts.served), ("returned", &counts.returned), ("lost", &counts.lost)]
-        {
-            sink.sample(&[("result", result)], SampleValue::Counter(value(hits)));
-        }
+        let (served, returned) = (value(&counts.served), value(&counts.returned));
+        let lost = value(&counts.lost);
+        sink.counters(LEASED_HITS, [("served", served), ("returned", returned), ("lost", lost)]);
         self.inner.collect(sink);
     }
 }

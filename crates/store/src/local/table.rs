@@ -261,8 +261,10 @@ pub struct LeaseCharge {
     table: Arc<LocalTable>,
     key: Fingerprint,
     leased: Arc<LeasedKey>,
-    plan: Arc<Plan>,
-    op: Op,
+    /// The plan of the key.
+    pub plan: Arc<Plan>,
+    /// The operation: it asks for hits, or returns some.
+    pub op: Op,
     /// When the charge was sent for the first time; 0 before.
     sent: AtomicU64,
     answered: AtomicBool,
@@ -282,16 +284,6 @@ impl LeaseCharge {
         let (table, leased, plan) = (table.clone(), lease.key.clone(), lease.plan.clone());
         let (sent, answered) = Default::default();
         Arc::new(LeaseCharge { table, key: *key, leased, plan, op, sent, answered })
-    }
-
-    /// Returns the plan of the key.
-    pub fn plan(&self) -> &Arc<Plan> {
-        &self.plan
-    }
-
-    /// Returns the operation: it asks for hits, or returns some.
-    pub fn op(&self) -> Op {
-        self.op
     }
 
     /// Passes the charge, which borrows its key, to `then`.

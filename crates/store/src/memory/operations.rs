@@ -6,8 +6,10 @@ use futures_util::future::BoxFuture;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::MemoryStore;
+use super::stats::Evicted;
 use crate::operations::{BackendStatus, Operations, StoreStatus};
 use weir_common::clock::Clock;
+use weir_common::metric_families;
 use weir_common::metrics::MetricSink;
 use weir_common::throttle::Throttle;
 
@@ -19,6 +21,21 @@ const SWEEPS_PER_ROUND: usize = 100;
 const SWEEPS_PER_CHECK: u32 = 10;
 
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+metric_families! {
+    KEYS: gauge("store_keys", &[]) = "Keys held";
+    TABLE_BYTES: gauge("store_table_bytes", &[]) = "Bytes allocated for keys and reservations";
+    RESERVATIONS: gauge("store_reservations", &[]) = "Reservations held";
+    RESERVATIONS_EVICTED: counter("reservations_evicted", &[])
+        = "Reservations evicted to make room before they lapsed; their hits stay charged";
+    RESERVATIONS_UNRECORDED: counter("reservations_unrecorded", &[])
+        = "Reservations not kept, because their key had a sixteenth of a full table; their hits stay charged";
+    EVICTIONS: counter("store_evictions", &["state"])
+        = "Keys evicted to make room that had expired or were below their limit";
+    EVICTIONS_AT_LIMIT: counter("store_evictions_at_limit", &[])
+        = "Keys evicted to make room that were at or over their limit";
+    EXPIRED_KEYS: counter("store_expired_keys", &[]) = "Expired keys removed by sweeping";
+}
 
 impl<C: Clock> Operations for MemoryStore<C> {
     fn maintain(&self) -> BoxFuture<'_, ()> {
@@ -32,7 +49,16 @@ impl<C: Clock> Operations for MemoryStore<C> {
     }
 
     fn collect(&self, sink: &mut dyn MetricSink) {
-        self.stats().collect(sink);
+        let stats = self.stats();
+        sink.gauge(KEYS, stats.keys as f64);
+        sink.gauge(TABLE_BYTES, stats.table_bytes as f64);
+        sink.gauge(RESERVATIONS, stats.reservations as f64);
+        sink.counter(RESERVATIONS_EVICTED, stats.reservations_evicted);
+        sink.counter(RESERVATIONS_UNRECORDED, stats.reservations_unrecorded);
+        let Evicted { expired, live, full } = stats.evicted;
+        sink.counters(EVICTIONS, [("expired", expired), ("below_limit", live)]);
+        sink.counter(EVICTIONS_AT_LIMIT, full);
+        sink.counter(EXPIRED_KEYS, stats.swept);
     }
 }
 

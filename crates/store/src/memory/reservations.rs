@@ -58,7 +58,7 @@ impl Reservations {
 
     pub fn saved(&self, shard: usize, now: Now) -> Option<Vec<SavedReservation>> {
         let shard = self.shards.get()?.get(shard)?.0.lock();
-        let live = shard.table.slots().filter(|slot| !slot.has_expired(now));
+        let live = shard.table.slots.iter().filter(|slot| !slot.has_expired(now));
         let saved = live.map(|slot| SavedReservation {
             print: slot.print,
             reservation: Some(reservation(slot, now)),
@@ -104,7 +104,7 @@ impl Reservations {
         for Aligned(shard) in self.shards.get().into_iter().flatten() {
             let shard = shard.lock();
             stats.reservations += shard.table.len();
-            stats.table_bytes += shard.table.bytes();
+            stats.table_bytes += shard.table.slots.allocation_size();
             stats.reservations_evicted += shard.evicted;
             stats.reservations_unrecorded += shard.unrecorded;
         }
@@ -133,7 +133,7 @@ fn shard_of(print: &Print, shards: usize) -> usize {
 }
 
 /// What a slot has of a reservation besides its lapse: of four-byte numbers, so that slots have no padding.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Reserved {
     hits: u32,
     count: u16,
@@ -223,9 +223,8 @@ impl ReservationShard {
     /// has this part of all.
     fn has(&self, share: usize, print: &Print, now: Now) -> bool {
         let key = key_of(print);
-        let others =
-            self.table.slots().filter(|slot| key_of(&slot.print) == key && !slot.has_expired(now));
-        others.take(share).count() == share
+        let of_key = self.table.slots.iter().filter(|slot| key_of(&slot.print) == key);
+        of_key.filter(|slot| !slot.has_expired(now)).take(share).count() == share
     }
 
     /// Evicts the reservation of a sample that lapses first; what it holds stays charged.

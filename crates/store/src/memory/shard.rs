@@ -88,7 +88,8 @@ impl Shard {
 
     pub(super) fn add_stats(&self, stats: &mut MemoryStats) {
         stats.keys += self.keys();
-        stats.table_bytes += self.packed.bytes() + self.boxed.bytes();
+        stats.table_bytes += self.packed.slots.allocation_size();
+        stats.table_bytes += self.boxed.slots.allocation_size();
         stats.swept += self.packed.swept + self.boxed.swept;
         stats.evicted.expired += self.evicted.expired;
         stats.evicted.live += self.evicted.live;
@@ -196,8 +197,8 @@ impl Shard {
     }
 
     pub(super) fn prints(&self) -> Vec<Print> {
-        let packed = self.packed.slots().map(|slot| slot.print);
-        packed.chain(self.boxed.slots().map(|slot| slot.print)).collect()
+        let packed = self.packed.slots.iter().map(|slot| slot.print);
+        packed.chain(self.boxed.slots.iter().map(|slot| slot.print)).collect()
     }
 
     /// Inserts a slot as it was saved, in place of what the key has. Until [`loaded`](Self::loaded) there may be twice

@@ -1,22 +1,4 @@
-//! The size of the memory store, and its counts of evicted and expired keys, also as metrics.
-
-use weir_common::metric_families;
-use weir_common::metrics::{MetricSink, SampleValue};
-
-metric_families! {
-    KEYS: gauge("store_keys", &[]) = "Keys held";
-    TABLE_BYTES: gauge("store_table_bytes", &[]) = "Bytes allocated for keys and reservations";
-    RESERVATIONS: gauge("store_reservations", &[]) = "Reservations held";
-    RESERVATIONS_EVICTED: counter("reservations_evicted", &[])
-        = "Reservations evicted to make room before they lapsed; their hits stay charged";
-    RESERVATIONS_UNRECORDED: counter("reservations_unrecorded", &[])
-        = "Reservations not kept, because their key had a sixteenth of a full table; their hits stay charged";
-    EVICTIONS: counter("store_evictions", &["state"])
-        = "Keys evicted to make room that had expired or were below their limit";
-    EVICTIONS_AT_LIMIT: counter("store_evictions_at_limit", &[])
-        = "Keys evicted to make room that were at or over their limit";
-    EXPIRED_KEYS: counter("store_expired_keys", &[]) = "Expired keys removed by sweeping";
-}
+//! The size of the memory store, and its counts of evicted and expired keys.
 
 /// The size of a memory store, and counts since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,21 +28,4 @@ pub struct Evicted {
     pub live: u64,
     /// Keys at or over their limit: blocked clients may be admitted again.
     pub full: u64,
-}
-
-impl MemoryStats {
-    pub(super) fn collect(&self, sink: &mut dyn MetricSink) {
-        sink.gauge(KEYS, self.keys as f64);
-        sink.gauge(TABLE_BYTES, self.table_bytes as f64);
-        sink.gauge(RESERVATIONS, self.reservations as f64);
-        sink.counter(RESERVATIONS_EVICTED, self.reservations_evicted);
-        sink.counter(RESERVATIONS_UNRECORDED, self.reservations_unrecorded);
-        sink.family(EVICTIONS);
-        let Evicted { expired, live, full } = self.evicted;
-        for (state, count) in [("expired", expired), ("below_limit", live)] {
-            sink.sample(&[("state", state)], SampleValue::Counter(count));
-        }
-        sink.counter(EVICTIONS_AT_LIMIT, full);
-        sink.counter(EXPIRED_KEYS, self.swept);
-    }
 }

@@ -23,7 +23,6 @@ pub(super) trait Sweep {
     fn shrink(&mut self) -> impl Sized + use<Self>;
 }
 
-/// Sweeps the `count` shards from `next` on.
 pub(super) fn sweep_next<T: Sweep>(
     shards: &[Aligned<T>],
     next: &AtomicUsize,

@@ -24,7 +24,6 @@ pub(super) struct Now {
 }
 
 impl Now {
-    /// Whole seconds since `start`.
     pub(super) fn seconds(self) -> u32 {
         // The last second is never reached: what expires beyond it is removed only by eviction.
         u32::try_from(self.micros.saturating_sub(self.start) / 1_000_000).unwrap_or(u32::MAX - 1)
@@ -119,19 +118,13 @@ pub(super) struct Candidate {
 }
 
 /// Slots by fingerprint. One cursor moves over the buckets to sweep, another one to sample.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Table<V> {
-    slots: HashTable<Slot<V>>,
+    pub(super) slots: HashTable<Slot<V>>,
     sweep_hand: usize,
     sample_hand: usize,
     inserted: u32,
     pub(super) swept: u64,
-}
-
-impl<V> Default for Table<V> {
-    fn default() -> Self {
-        Table { slots: HashTable::new(), sweep_hand: 0, sample_hand: 0, inserted: 0, swept: 0 }
-    }
 }
 
 impl<V> Table<V> {
@@ -139,16 +132,8 @@ impl<V> Table<V> {
         self.slots.len()
     }
 
-    pub(super) fn bytes(&self) -> usize {
-        self.slots.allocation_size()
-    }
-
     pub(super) fn buckets(&self) -> usize {
         self.slots.num_buckets()
-    }
-
-    pub(super) fn slots(&self) -> impl Iterator<Item = &Slot<V>> {
-        self.slots.iter()
     }
 
     pub(super) fn get(&self, print: &Print) -> Option<&V> {
@@ -174,7 +159,6 @@ impl<V> Table<V> {
         self.slots.insert_unique(place(&slot.print), slot, |slot| place(&slot.print));
     }
 
-    /// Counts an insertion; sweeps some buckets after every few.
     pub(super) fn sweep_on_insert(&mut self, now: Now) {
         self.inserted = self.inserted.wrapping_add(1);
         if self.inserted.is_multiple_of(SWEEP_EVERY) {

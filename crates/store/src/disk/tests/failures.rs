@@ -41,7 +41,7 @@ async fn a_file_in_the_way_is_not_removed() {
     wait_for("writing has failed", || (write_errors(&store) >= 1).then_some(()));
     take(&store, "d", "a", &plan, 2).await;
     wait_for_sync(&store);
-    assert_eq!(store.status.not_saved_because(), None);
+    assert_eq!(*store.status.not_saved_because.lock(), None);
     drop(store);
     assert_eq!(used(&home.open(), "d", "a", &plan).await, 2);
 }
@@ -86,9 +86,9 @@ async fn decisions_go_on_if_the_thread_fails_and_it_is_started_again() {
         hits += 1;
         (failures.of(THREAD) >= Some(2)).then_some(())
     });
-    assert!(store.status.not_saved_because().is_some());
+    assert!(store.status.not_saved_because.lock().is_some());
     clock.0.store(false, Ordering::Relaxed);
-    wait_for("it saves again", || store.status.not_saved_because().is_none().then_some(()));
+    wait_for("it saves again", || store.status.not_saved_because.lock().is_none().then_some(()));
     store.finish().await;
     assert!(store.status.has_saved_all.load(Ordering::Acquire));
     drop(store);

@@ -82,7 +82,7 @@ async fn everything_is_saved_again_where_the_next_start_looks() {
         wait_for(way, || (files_lost(&store) > 0).then_some(()));
         take(&store, "d", "a", &plan, 4).await;
         wait_for_sync(&store);
-        assert_eq!(store.status.not_saved_because(), None, "{way}");
+        assert_eq!(*store.status.not_saved_because.lock(), None, "{way}");
         // Killed: nothing is saved at the end.
         drop(store);
         let store = home.open();
@@ -138,10 +138,10 @@ async fn a_directory_that_cannot_be_written_is_tried_again() {
     fs::write(&other, "not ours").unwrap();
     exchange(&home.path(), &other);
     wait_for("it fails", || (store.status.write_errors.load(Ordering::Relaxed) > 0).then_some(()));
-    assert!(store.status.not_saved_because().is_some());
+    assert!(store.status.not_saved_because.lock().is_some());
     assert_eq!(fs::read(home.path()).unwrap(), b"not ours");
     fs::remove_file(home.path()).unwrap();
-    wait_for("it saves again", || store.status.not_saved_because().is_none().then_some(()));
+    wait_for("it saves again", || store.status.not_saved_because.lock().is_none().then_some(()));
     drop(store);
     assert_eq!(used(&home.open(), "d", "a", &plan).await, 2);
 }
@@ -156,13 +156,15 @@ async fn a_directory_that_another_process_uses_is_left_to_it() {
     for (store, hits) in [(&first, 1), (&second, 2)] {
         take(store, "d", "a", &plan, hits).await;
         wait_for("it finds the other", || {
-            let why = store.status.not_saved_because()?;
+            let why = store.status.not_saved_because.lock().clone()?;
             why.contains("which another process uses").then_some(())
         });
     }
     exchange(&home.path(), &other);
     for store in [&first, &second] {
-        wait_for("it saves again", || store.status.not_saved_because().is_none().then_some(()));
+        wait_for("it saves again", || {
+            store.status.not_saved_because.lock().is_none().then_some(())
+        });
     }
     drop((first, second));
     assert_eq!(used(&home.open(), "d", "a", &plan).await, 1);

@@ -44,7 +44,7 @@ impl<C: Clock> Writer<C> {
         match log {
             Ok(number) => match self.write_snapshot(number, false) {
                 Ok(_) => {
-                    self.status.synced(started);
+                    *self.status.synced.lock() = Some(started);
                     self.replaced_by(number);
                 }
                 Err(error) => {
@@ -148,10 +148,10 @@ impl<C: Clock> Writer<C> {
     fn replaced_by(&mut self, number: u64) {
         self.older_log_bytes = 0;
         self.is_damaged = false;
-        self.compacting.reset();
+        self.compacting.backoff.reset();
         self.directory.keep_from(number);
-        self.saving.reset();
-        if self.status.saves_again() {
+        self.saving.backoff.reset();
+        if self.status.not_saved_because.lock().take().is_some() {
             let path = self.directory.path.display();
             tracing::info!(%path, "counters are saved again");
         }

@@ -79,7 +79,7 @@ impl LocalTable {
         // It is there while charges of it are in flight.
         let Some(lease) = shard.leases.get_mut(&charge.key.print) else { return due };
         let is_wanted =
-            Arc::ptr_eq(&lease.plan, charge.plan()) && !self.draining.load(Ordering::Relaxed);
+            Arc::ptr_eq(&lease.plan, &charge.plan) && !self.draining.load(Ordering::Relaxed);
         let mut is_used = false;
         let unused = match undos {
             _ if lease.is_reset => {

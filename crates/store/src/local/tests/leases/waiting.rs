@@ -15,7 +15,7 @@ fn asking() -> (Shared, Local<Shared>, Arc<Plan>) {
 }
 
 fn in_flight(shared: &Shared) -> Vec<Op> {
-    shared.in_flight.as_ref().unwrap().lock().iter().map(|it| it.charge.op()).collect()
+    shared.in_flight.as_ref().unwrap().lock().iter().map(|it| it.charge.op).collect()
 }
 
 /// What waits for a grant is decided as if nothing were leased.
