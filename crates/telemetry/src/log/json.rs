@@ -61,7 +61,7 @@ where
         fields.list.extend([time, ("level", level)].map(|(name, text)| (name, Value::from(text))));
         event.record(&mut fields);
         if self.0 == Names::Reference {
-            fields.list.sort_by(|(a, _), (b, _)| a.cmp(b));
+            fields.list.sort_by_key(|(name, _)| *name);
         }
         // The ids of the recorded request that the event belongs to come last.
         for (name, id) in spans::current().iter().flat_map(TraceIds::fields) {
