@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use prost_types::{Struct, Value, value::Kind};
+use prost_types::{Struct, Value};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
@@ -174,9 +174,7 @@ impl Client {
 
     fn node(&self) -> Node {
         let pairs = self.options.node_metadata.iter().filter_map(|pair| pair.split_once('='));
-        let metadata = pairs.map(|(key, value)| {
-            (key.to_owned(), Value { kind: Some(Kind::StringValue(value.to_owned())) })
-        });
+        let metadata = pairs.map(|(key, value)| (key.to_owned(), Value::from(value)));
         Node {
             id: self.options.node_id.clone(),
             metadata: Some(Struct { fields: metadata.collect() }),
