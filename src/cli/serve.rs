@@ -328,19 +328,18 @@ fn stop_signal(log: Queue) -> std::io::Result<impl Future<Output = Stop>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hang_up = signal(SignalKind::hangup())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(async move {
-        let (signal, stop) = tokio::select! {
+    let mut next = async move || {
+        tokio::select! {
             _ = terminate.recv() => ("SIGTERM", Stop::Drain),
             _ = hang_up.recv() => ("SIGHUP", Stop::Drain),
             _ = interrupt.recv() => ("SIGINT", Stop::Now),
-        };
+        }
+    };
+    Ok(async move {
+        let (signal, stop) = next().await;
         tracing::info!(signal, "stop signal received; rule files are reloaded without one");
         tokio::spawn(async move {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = hang_up.recv() => {}
-                _ = interrupt.recv() => {}
-            }
+            next().await;
             tracing::warn!("second stop signal: exiting without draining");
             log::flush(&log);
             #[expect(clippy::disallowed_methods, reason = "a second signal asks for this")]

@@ -5,7 +5,6 @@
 //! cleared when the cause has been gone for [`CLEAR_AFTER`], so that it does not flap.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::iter::zip;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +13,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::store_state::StoreState;
+use weir_common::named_enum;
 use weir_limit::Micros;
 use weir_store::{FailureStatus, StoreError};
 
@@ -29,20 +29,13 @@ const MIN_FAILED: u64 = 2;
 /// The share of failed charges from which a problem is critical, in percent.
 const CRITICAL_PERCENT: u64 = 1;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Severity {
-    /// Few requests notice it, or none yet.
-    Warning,
-    Critical,
-}
-
-impl fmt::Display for Severity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Severity::Warning => "warning",
-            Severity::Critical => "critical",
-        })
+named_enum! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub(super) enum Severity, name {
+        /// Few requests notice it, or none yet.
+        Warning = "warning",
+        Critical = "critical",
     }
 }
 
