@@ -9,7 +9,6 @@ use weir_common::metrics::{MetricSink, MetricSource, SampleValue};
 use weir_common::named_enum;
 use weir_common::throttle::Throttle;
 
-/// What readiness depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct HealthState {
     /// Whether valid rules were loaded.

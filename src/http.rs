@@ -95,7 +95,6 @@ const MAX_HEAD_BYTES: usize = 16 << 10;
 /// any load.
 pub const MAX_OVERFLOW_CONNECTIONS: usize = 16;
 
-/// Serves the connections of one listener.
 #[derive(Clone, Debug)]
 pub struct Server {
     pub router: Router,

@@ -64,7 +64,6 @@ impl From<RequestError> for CommandError {
     }
 }
 
-/// Reads an integer that `T` can hold.
 pub(super) fn number<T: TryFrom<i64>>(argument: &[u8]) -> Result<T, CommandError> {
     let number = read_integer(argument).and_then(|number| T::try_from(number).ok());
     number.ok_or(CommandError::Integer)

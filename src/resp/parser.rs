@@ -16,7 +16,6 @@ const MAX_LINE_BYTES: usize = 4 << 10;
 /// The arguments of a request, as ranges of the buffer that has it.
 pub type Arguments = SmallVec<[Range<usize>; 16]>;
 
-/// Reads one request after the other.
 #[derive(Debug, Default)]
 pub struct Parser {
     /// How much of the buffer is read.

@@ -156,9 +156,7 @@ impl SettingReader {
 #[derive(Clone, Copy, Debug)]
 pub struct SettingEntry<'a> {
     pub setting: &'static Setting,
-    /// The value as it was written, which may be a secret.
     pub text: &'a str,
-    /// The value as it may be shown: without secrets.
     pub shown: &'a str,
     pub origin: &'a str,
 }

@@ -41,7 +41,6 @@ const STEP_SHOWN: Duration = Duration::from_secs(600);
 /// When the first rules are due after the start, and the next stream of the management server after its end.
 const RULES_DUE: Duration = Duration::from_secs(5);
 
-/// Something that operators should do something about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Problem {
     /// `rules`, `no_rules`, `xds`, `file`, `store`, `controls`, `certificate`, `disk`, `clock` or `domain`.

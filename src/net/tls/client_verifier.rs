@@ -10,7 +10,6 @@ use rustls::{
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use webpki::EndEntityCert;
 
-/// Verifies the chain of a client certificate, and then its names.
 #[derive(Debug)]
 pub(super) struct ClientVerifier {
     /// Verifies the chain, against the given authorities and no others.

@@ -51,7 +51,6 @@ impl LogLine {
     }
 }
 
-/// The lines about the sets of a loader.
 #[derive(Debug, Default)]
 pub struct LoadLog {
     loaded: LogLine,
