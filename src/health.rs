@@ -71,11 +71,9 @@ const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Health {
     pub fn new(required: Required) -> Health {
+        let state = HealthState { opening: required.listeners, ..HealthState::default() };
         Health {
-            state: watch::Sender::new(HealthState {
-                opening: required.listeners,
-                ..HealthState::default()
-            }),
+            state: watch::Sender::new(state),
             required,
             serving_log: Throttle::new(LOG_INTERVAL),
             not_serving_log: Throttle::new(LOG_INTERVAL),
