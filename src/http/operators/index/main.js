@@ -77,7 +77,7 @@ async function showStatus(seconds) {
   if (isShowing) return;
   isShowing = true;
   const parts = [
-    () => drawPast(Date.parse(status.at)),
+    () => { for (const plot of plots) plot.draw(Date.parse(status.at)); },
     ...showTop(status.top, seconds),
     () => showRules(status.rules),
     () => { for (const row of byId('control-rows').children) fillControl(row, row.control); },
