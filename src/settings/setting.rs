@@ -51,10 +51,7 @@ impl Setting {
 
     /// Returns `text` as it may be shown: secrets, and logins in URLs, are masked.
     pub fn masked(&self, text: &str) -> String {
-        match self.is_secret {
-            true => secret::masked(text),
-            false => secret::shown(self.name, text),
-        }
+        if self.is_secret { secret::masked(text) } else { secret::shown(self.name, text) }
     }
 }
 

@@ -96,10 +96,8 @@ impl Reduce {
 
 /// Returns the plan of a bucket. One for a certain time is used once.
 fn plan<S>(resp: &Resp<S>, bucket: ReduceBucket) -> Arc<Plan> {
-    let kept = match bucket.at {
-        None => resp.plans.get(Parameters::Bucket(bucket)),
-        Some(_) => None,
-    };
+    let is_kept = bucket.at.is_none();
+    let kept = if is_kept { resp.plans.get(Parameters::Bucket(bucket)) } else { None };
     kept.unwrap_or_else(|| Arc::new(bucket.plan()))
 }
 
