@@ -22,7 +22,6 @@ named_enum! {
     }
 }
 
-/// A file with a token or a password, which is read again when it changes.
 pub struct TokenFile {
     setting: &'static str,
     kind: SecretKind,

@@ -91,10 +91,8 @@ impl Client {
         let options = self.options.clone();
         let endpoint = blocking(move || server::endpoint(&options)).await??;
         let connect = timeout(server::CONNECT_TIMEOUT, grpc_client::connect(&endpoint)).await;
-        let channel = match connect {
-            Ok(channel) => channel.map_err(|error| with_causes(&error))?,
-            Err(_) => return Err("timeout of the connection".to_owned()),
-        };
+        let connected = connect.map_err(|_| "timeout of the connection".to_owned())?;
+        let channel = connected.map_err(|error| with_causes(&error))?;
         let mut client = AggregatedDiscoveryServiceClient::new(channel)
             .max_decoding_message_size(self.options.max_message);
 
@@ -175,13 +173,12 @@ impl Client {
     fn node(&self) -> Node {
         let pairs = self.options.node_metadata.iter().filter_map(|pair| pair.split_once('='));
         let metadata = pairs.map(|(key, value)| (key.to_owned(), Value::from(value)));
+        let version = UserAgentVersionType::UserAgentVersion(crate::VERSION.to_owned());
         Node {
             id: self.options.node_id.clone(),
             metadata: Some(Struct { fields: metadata.collect() }),
             user_agent_name: "weir".to_owned(),
-            user_agent_version_type: Some(UserAgentVersionType::UserAgentVersion(
-                env!("CARGO_PKG_VERSION").to_owned(),
-            )),
+            user_agent_version_type: Some(version),
             ..Default::default()
         }
     }

@@ -274,8 +274,7 @@ impl From<Rejected> for Problem {
         let Rejected { text, file, line, column, errors, since } = rejected;
         let since = Timestamp::try_from(since).ok();
         let since = since.and_then(|since| Timestamp::from_second(since.as_second()).ok());
-        let count = Some(errors);
-        Problem { file, line, column, count, ..Problem::new("rules", text, since) }
+        Problem { file, line, column, count: Some(errors), ..Problem::new("rules", text, since) }
     }
 }
 
