@@ -65,10 +65,11 @@ pub struct App {
     rate_limit: RateLimit<ConfiguredStore>,
     /// The service of `/json`, with its own permissions.
     json_rate_limit: RateLimit<ConfiguredStore>,
-    sources: Sources<ConfiguredStore>,
-    metrics: Arc<Metrics>,
+    pub sources: Sources<ConfiguredStore>,
+    pub metrics: Arc<Metrics>,
     reference_page: Option<Arc<ReferencePage>>,
-    log_levels: Option<ActiveLevels>,
+    /// The levels of the log, for clients of the debug port to change.
+    pub log_levels: Option<ActiveLevels>,
     access: Arc<Access>,
     shares: Shares,
     thread_failures: Failures,
@@ -240,23 +241,6 @@ impl App {
     /// their dates.
     pub fn add_presented(&mut self, to: &'static str, certificates: Arc<ClientCertificates>) {
         Arc::make_mut(&mut self.sources.identities).present(to, certificates);
-    }
-
-    pub fn rules(&self) -> &Rules {
-        &self.sources.rules
-    }
-
-    pub fn loader(&self) -> Arc<Loader> {
-        self.sources.loader.clone()
-    }
-
-    pub fn metrics(&self) -> Arc<Metrics> {
-        self.metrics.clone()
-    }
-
-    /// Lets clients of the debug port change the levels of the log.
-    pub fn set_log_levels(&mut self, levels: ActiveLevels) {
-        self.log_levels = Some(levels);
     }
 
     /// Adds work to do after the last request, such as sending telemetry. It may take what is left

@@ -9,7 +9,6 @@ use weir_common::metrics::{MetricSink, MetricSource, SampleValue};
 use weir_common::named_enum;
 use weir_common::throttle::Throttle;
 
-/// What readiness depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct HealthState {
     /// Whether valid rules were loaded.
@@ -72,11 +71,9 @@ const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Health {
     pub fn new(required: Required) -> Health {
+        let state = HealthState { opening: required.listeners, ..HealthState::default() };
         Health {
-            state: watch::Sender::new(HealthState {
-                opening: required.listeners,
-                ..HealthState::default()
-            }),
+            state: watch::Sender::new(state),
             required,
             serving_log: Throttle::new(LOG_INTERVAL),
             not_serving_log: Throttle::new(LOG_INTERVAL),

@@ -95,7 +95,6 @@ const MAX_HEAD_BYTES: usize = 16 << 10;
 /// any load.
 pub const MAX_OVERFLOW_CONNECTIONS: usize = 16;
 
-/// Serves the connections of one listener.
 #[derive(Clone, Debug)]
 pub struct Server {
     pub router: Router,
@@ -134,8 +133,7 @@ impl Server {
         let _ = socket.prepare();
         let peer = Peer::of(&socket);
         let timeout = opener.timeout;
-        let stream = opener.open(socket, &handle, &mut shutdown).await;
-        let Some(stream) = stream else { return };
+        let Some(stream) = opener.open(socket, &handle, &mut shutdown).await else { return };
         // hyper adds it to the current time. A timeout that overflows that is no timeout.
         let head_timeout = Instant::now().checked_add(timeout).map(|_| timeout);
         let service = service_fn(|request| answer(router.clone(), request, handle.clone(), peer));

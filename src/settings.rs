@@ -140,8 +140,7 @@ impl Settings {
         if !named_by.is_empty() {
             let verb = if redis_variables.len() > 1 { "have" } else { "has" };
             self.warnings.push(format!(
-                "counters are {place}, as {} sets store.kind: \
-                 {named_by} {verb} no effect",
+                "counters are {place}, as {} sets store.kind: {named_by} {verb} no effect",
                 kind.origin
             ));
         }

@@ -167,7 +167,6 @@ struct Recorded {
 }
 
 impl RequestTrace {
-    /// The span, as a parent.
     #[inline]
     pub fn span(&self) -> Option<&Span> {
         self.0.as_deref().map(|recorded| &recorded.span)

@@ -30,18 +30,17 @@ pub(super) fn share(allowed: Option<u64>, grpc: usize, http: usize, resp: usize)
     let http = http.min(rest / 4).max(1);
     let resp = resp.min((rest / 4).max(1));
     let grpc = grpc.min(rest.saturating_sub(http + debug + resp)).max(1);
-    let shares = Shares { grpc, http, debug, resp };
     tracing::warn!(
         allowed,
         needed,
-        grpc = shares.grpc,
-        http = shares.http,
-        debug = shares.debug,
-        resp = shares.resp,
+        grpc,
+        http,
+        debug,
+        resp,
         "open files are limited: fewer connections than grpc.max_connections, http.max_connections and \
          resp.max_connections; raise the hard limit (ulimit -Hn) or lower these settings"
     );
-    shares
+    Shares { grpc, http, debug, resp }
 }
 
 #[cfg(test)]

@@ -65,16 +65,6 @@ pub enum Stop {
     Now,
 }
 
-/// A phase from Serving to Closing; after it comes Flushing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Serving,
-    Draining(Stop),
-    /// The listeners close; the signal came at this time.
-    Closing(Instant),
-    Ended,
-}
-
 pub(super) struct Lifecycle {
     pub health: Arc<Health>,
     pub drain_delay: Duration,
@@ -95,74 +85,56 @@ impl Lifecycle {
         servers: impl Future<Output = anyhow::Result<()>>,
         stop: impl Future<Output = Stop>,
     ) -> anyhow::Result<()> {
-        let (mut servers, mut stop) = (pin!(servers), pin!(stop));
-        let (mut phase, mut deadline) = (Phase::Serving, None);
-        let ended = loop {
-            let next = match phase {
-                Phase::Serving => tokio::select! {
-                    ended = servers.as_mut() => ended.map(|()| Phase::Ended),
-                    stop = stop.as_mut() => Ok(Phase::Draining(stop)),
-                },
-                Phase::Draining(stop) => {
-                    let signaled = Instant::now();
-                    deadline = signaled.checked_add(self.drain_timeout);
-                    self.drain(servers.as_mut(), stop, signaled).await
-                }
-                Phase::Closing(signaled) => self.close(servers.as_mut(), signaled).await,
-                Phase::Ended => break Ok(()),
-            };
-            match next {
-                Ok(next) => phase = next,
-                Err(error) => break Err(error),
-            }
-        };
+        let mut deadline = None;
+        let ended = self.serve(pin!(servers), stop, &mut deadline).await;
         let deadline = deadline.unwrap_or_else(|| Instant::now() + FLUSH_TIME);
         self.flushers.run(deadline).await;
         ended.inspect(|()| tracing::info!("stopped"))
     }
 
-    /// Lets load balancers notice that the service stops, while requests are still served.
-    async fn drain(
+    /// Goes through the phases from Serving to Closing. Sets the deadline of stopping when `stop` resolves.
+    async fn serve(
         &mut self,
-        servers: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
-        stop: Stop,
-        signaled: Instant,
-    ) -> anyhow::Result<Phase> {
-        self.health.drain();
-        let answered = timeout(FLUSH_TIME.min(self.drain_timeout / 4), &mut self.answered);
-        let delay = async {
-            match stop {
-                Stop::Now => drop(answered.await),
-                Stop::Drain => {
-                    let delay = self.drain_delay;
-                    tracing::info!(?delay, "draining: health reports not serving");
-                    sleep(delay).await;
-                }
-            }
+        mut servers: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
+        stop: impl Future<Output = Stop>,
+        deadline: &mut Option<Instant>,
+    ) -> anyhow::Result<()> {
+        let stop = tokio::select! {
+            ended = servers.as_mut() => return ended,
+            stop = stop => stop,
         };
+        let signaled = Instant::now();
+        *deadline = signaled.checked_add(self.drain_timeout);
+        self.health.drain();
         tokio::select! {
-            ended = servers => ended.map(|()| Phase::Ended),
-            () = delay => Ok(Phase::Closing(signaled)),
+            ended = servers.as_mut() => return ended,
+            () = self.drained(stop) => {}
         }
-    }
-
-    async fn close(
-        &self,
-        servers: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
-        signaled: Instant,
-    ) -> anyhow::Result<Phase> {
         self.close.send_replace(true);
         self.health.close();
         tracing::info!("draining: listeners are closed");
         let left = self.drain_timeout.saturating_sub(signaled.elapsed());
-        match timeout(left.saturating_sub(self.flushers.time(left)), servers).await {
-            Ok(ended) => ended?,
-            Err(_) => tracing::warn!(
-                timeout = ?self.drain_timeout,
-                "requests in flight did not end in time"
-            ),
+        let closed = timeout(left.saturating_sub(self.flushers.time(left)), servers).await;
+        closed.unwrap_or_else(|_| {
+            let timeout = self.drain_timeout;
+            tracing::warn!(?timeout, "requests in flight did not end in time");
+            Ok(())
+        })
+    }
+
+    /// Lets load balancers notice that the service stops, while requests are still served.
+    async fn drained(&mut self, stop: Stop) {
+        match stop {
+            Stop::Now => {
+                let wait = FLUSH_TIME.min(self.drain_timeout / 4);
+                let _ = timeout(wait, &mut self.answered).await;
+            }
+            Stop::Drain => {
+                let delay = self.drain_delay;
+                tracing::info!(?delay, "draining: health reports not serving");
+                sleep(delay).await;
+            }
         }
-        Ok(Phase::Ended)
     }
 }
 

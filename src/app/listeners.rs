@@ -89,7 +89,6 @@ pub(super) struct Bound {
     pub listener: &'static Listener,
     pub socket: BoundSocket,
     pub tls: Option<Arc<Certificates>>,
-    /// The timeout of clients.
     timeout: Duration,
 }
 

@@ -76,7 +76,6 @@ impl RespListener {
         })
     }
 
-    /// Accepts connections for `workers`.
     pub fn serve(
         self,
         workers: Workers,

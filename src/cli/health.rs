@@ -62,10 +62,7 @@ pub fn run(args: &HealthArgs) -> ExitCode {
 fn check(args: &HealthArgs) -> Result<(), String> {
     let target = match &args.url {
         Some(target) => target.clone(),
-        None => match path_of_server(args.server.as_deref(), "/readyz")? {
-            Some(target) => target,
-            None => local_target()?,
-        },
+        None => path_of_server(args.server.as_deref(), "/readyz")?.map_or_else(local_target, Ok)?,
     };
     let answer = http_client::send(Call {
         method: Method::GET,

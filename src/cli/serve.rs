@@ -221,19 +221,20 @@ impl AppParts<'_> {
         let thread = run_blocking(|| ()).await.context("cannot start a thread for slow work");
         thread.map_err(SetupError::unavailable)?;
         let mut app = App::build(settings, descriptors, failures.clone()).await?;
-        app.set_log_levels(log.levels.clone());
-        app.metrics().add(Arc::new(log.queue.clone()));
+        app.log_levels = Some(log.levels.clone());
+        app.metrics.add(Arc::new(log.queue.clone()));
         let watch_metrics = Arc::new(WatchMetrics::default());
-        app.metrics().add(watch_metrics.clone());
+        app.metrics.add(watch_metrics.clone());
         for options in settings.statsd_options() {
-            let metrics = app.metrics();
+            let metrics = app.metrics.clone();
             let exporter = statsd::start(options, move |sink| metrics.collect(sink), &failures);
             let exporter = exporter.map_err(|error| SetupError::unavailable(error.into()))?;
             app.flush_at_end("statsd", exporter.finish());
         }
         let addresses = app.addresses().map_err(SetupError::unavailable)?;
         let poll = *settings.rules.poll;
-        let context = WatchContext { poll, loader: app.loader(), metrics: watch_metrics };
+        let loader = app.sources.loader.clone();
+        let context = WatchContext { poll, loader: loader.clone(), metrics: watch_metrics };
         let files = |kind, selection| RuleFiles::new(kind, selection, &context);
         let overlay = settings.overlay_files().map(|paths| files(WatchKind::Overlay, paths));
         match source {
@@ -242,13 +243,13 @@ impl AppParts<'_> {
                 let rules = files(WatchKind::Rules, selection);
                 // The overlay first, so that it patches the first rules.
                 let files = overlay.into_iter().chain([rules]).collect();
-                follow_files(files, app.rules().clone(), http);
+                follow_files(files, app.sources.rules.clone(), http);
             }
             RuleSource::Xds(options) => {
                 if options.tls.enabled {
                     app.add_presented("xds", options.tls.certificates.clone());
                 }
-                let client = xds::Client::new(*options, app.loader(), &app.metrics());
+                let client = xds::Client::new(*options, loader, &app.metrics);
                 let client = client.map_err(SetupError::Invalid)?;
                 let lists = settings.rules.values_dir.clone().map(Selection::of);
                 let lists = lists.map(|paths| files(WatchKind::Lists, paths));
@@ -261,7 +262,7 @@ impl AppParts<'_> {
         }
         if let Some(otlp) = otlp {
             app.add_presented("otlp", otlp.certificates.clone());
-            app.metrics().add(Arc::new(otlp.counts.clone()));
+            app.metrics.add(Arc::new(otlp.counts.clone()));
             app.flush_at_end("otlp", otlp.flush(FLUSH_TIMEOUT));
         }
         Ok(app)
@@ -328,19 +329,18 @@ fn stop_signal(log: Queue) -> std::io::Result<impl Future<Output = Stop>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hang_up = signal(SignalKind::hangup())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(async move {
-        let (signal, stop) = tokio::select! {
+    let mut next = async move || {
+        tokio::select! {
             _ = terminate.recv() => ("SIGTERM", Stop::Drain),
             _ = hang_up.recv() => ("SIGHUP", Stop::Drain),
             _ = interrupt.recv() => ("SIGINT", Stop::Now),
-        };
+        }
+    };
+    Ok(async move {
+        let (signal, stop) = next().await;
         tracing::info!(signal, "stop signal received; rule files are reloaded without one");
         tokio::spawn(async move {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = hang_up.recv() => {}
-                _ = interrupt.recv() => {}
-            }
+            next().await;
             tracing::warn!("second stop signal: exiting without draining");
             log::flush(&log);
             #[expect(clippy::disallowed_methods, reason = "a second signal asks for this")]

@@ -51,7 +51,6 @@ use weir_store::Store;
 /// Bytes of messages that wait for the store at a time. In memory each takes a multiple.
 const DECIDING_BYTES: usize = 2 << 20;
 
-/// How requests are received, recorded and answered.
 #[derive(Debug)]
 pub struct JsonOptions {
     pub limits: Limits,

@@ -27,13 +27,6 @@ impl<T> WriteTimeout<T> {
         WriteTimeout { inner, deadline: WriteDeadline::new(timeout), handle }
     }
 
-    fn clear_deadline(&mut self) {
-        if self.deadline.is_running() {
-            self.deadline.clear();
-            self.handle.set_stalled(false);
-        }
-    }
-
     fn check_deadline(
         &mut self,
         context: &mut Context<'_>,
@@ -84,7 +77,10 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<T> {
 
     /// hyper flushes when it has written everything.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.clear_deadline();
+        if self.deadline.is_running() {
+            self.deadline.clear();
+            self.handle.set_stalled(false);
+        }
         Pin::new(&mut self.inner).poll_flush(context)
     }
 

@@ -229,9 +229,7 @@ impl Spares {
 
 /// The threads that serve the connections of one listener.
 #[derive(Debug)]
-pub struct Workers {
-    workers: Vec<Worker>,
-}
+pub struct Workers(Vec<Worker>);
 
 #[derive(Debug)]
 struct Worker {
@@ -265,8 +263,7 @@ impl Workers {
             })?;
             Ok(Worker { sockets, open: Arc::default(), ended })
         });
-        let workers: io::Result<_> = workers.collect();
-        Ok(Workers { workers: workers? })
+        Ok(Workers(workers.collect::<io::Result<_>>()?))
     }
 
     /// Accepts connections until `closed` ends. Then calls `on_closed`, once no client can connect
@@ -290,7 +287,7 @@ impl Workers {
             () = closed => {}
         }
         on_closed();
-        for Worker { sockets, ended, .. } in self.workers {
+        for Worker { sockets, ended, .. } in self.0 {
             drop(sockets);
             // A thread that has panicked has no connections.
             let _ = ended.await;
@@ -299,7 +296,7 @@ impl Workers {
 
     fn hand_out(&self, next: usize, socket: Stream, handle: ConnectionHandle) {
         // Round robin among workers with equally many connections.
-        let (before, after) = self.workers.split_at(next % self.workers.len());
+        let (before, after) = self.0.split_at(next % self.0.len());
         let fewest =
             after.iter().chain(before).min_by_key(|worker| Arc::strong_count(&worker.open));
         let Some(worker) = fewest else { return };

@@ -22,7 +22,6 @@ named_enum! {
     }
 }
 
-/// A file with a token or a password, which is read again when it changes.
 pub struct TokenFile {
     setting: &'static str,
     kind: SecretKind,
@@ -55,19 +54,13 @@ impl TokenFile {
         path: PathBuf,
     ) -> Result<TokenFile, SetupError> {
         let reads = FileReads::new(MAX_TOKEN_BYTES);
-        match read(kind, &path, &reads) {
-            Ok(token) => {
-                let state = Mutex::new(TokenState { token, error: None });
-                Ok(TokenFile { setting, kind, path, reads, state })
-            }
-            Err(error) => Err(error.map(|error| {
-                format!(
-                    "{setting}: {}: {error}; write a {} into it, such as `openssl rand -hex 32` prints",
-                    shown_path(&path),
-                    kind.name()
-                )
-            })),
-        }
+        let read = read(kind, &path, &reads).map_err(|error| {
+            let (path, kind) = (shown_path(&path), kind.name());
+            let help = format!("write a {kind} into it, such as `openssl rand -hex 32` prints");
+            error.map(|error| format!("{setting}: {path}: {error}; {help}"))
+        });
+        let state = Mutex::new(TokenState { token: read?, error: None });
+        Ok(TokenFile { setting, kind, path, reads, state })
     }
 
     pub fn has(&self, token: &[u8]) -> bool {

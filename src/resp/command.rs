@@ -1,5 +1,6 @@
 //! The names of the commands by which Redis clients count hits against limits or read them, and the errors of these.
 
+use super::parser::read_integer;
 use weir_common::named_enum;
 use weir_limiter::RequestError;
 
@@ -61,6 +62,11 @@ impl From<RequestError> for CommandError {
             other => CommandError::Request(other),
         }
     }
+}
+
+pub(super) fn number<T: TryFrom<i64>>(argument: &[u8]) -> Result<T, CommandError> {
+    let number = read_integer(argument).and_then(|number| T::try_from(number).ok());
+    number.ok_or(CommandError::Integer)
 }
 
 pub(super) fn text(argument: &[u8]) -> Result<&str, CommandError> {

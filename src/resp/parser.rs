@@ -16,7 +16,6 @@ const MAX_LINE_BYTES: usize = 4 << 10;
 /// The arguments of a request, as ranges of the buffer that has it.
 pub type Arguments = SmallVec<[Range<usize>; 16]>;
 
-/// Reads one request after the other.
 #[derive(Debug, Default)]
 pub struct Parser {
     /// How much of the buffer is read.
@@ -123,10 +122,8 @@ impl Parser {
     /// Reads a line of words, as people type them. Quotes keep blanks together; escapes are not supported.
     fn read_inline(&mut self, buffer: &[u8]) -> Result<bool, ProtocolError> {
         let Some(end) = memchr(b'\n', &buffer[..buffer.len().min(MAX_LINE_BYTES)]) else {
-            return match buffer.len() >= MAX_LINE_BYTES {
-                true => Err(ProtocolError::LongLine),
-                false => Ok(false),
-            };
+            let is_long = buffer.len() >= MAX_LINE_BYTES;
+            return if is_long { Err(ProtocolError::LongLine) } else { Ok(false) };
         };
         self.at = end + 1;
         let line = buffer[..end].strip_suffix(b"\r").unwrap_or(&buffer[..end]);
@@ -176,10 +173,7 @@ fn read_length(buffer: &[u8], at: usize) -> Result<Option<Length>, ProtocolError
     const MAX: usize = 32;
     let line = &buffer[at + 1..];
     let Some(end) = memchr(b'\r', &line[..line.len().min(MAX)]) else {
-        return match line.len() >= MAX {
-            true => Err(ProtocolError::LongNumber),
-            false => Ok(None),
-        };
+        return if line.len() >= MAX { Err(ProtocolError::LongNumber) } else { Ok(None) };
     };
     if line.len() < end + 2 {
         return Ok(None);

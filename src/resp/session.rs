@@ -224,7 +224,6 @@ impl Session {
         }
     }
 
-    /// Sets the name, or returns why it cannot be set.
     fn set_name(&mut self, name: &[u8]) -> Result<(), &'static str> {
         if name.len() > MAX_NAME_BYTES || !name.iter().all(u8::is_ascii_graphic) {
             return Err("ERR Client names cannot contain spaces, newlines or special characters.");

@@ -65,7 +65,6 @@ enum Present {
     Resources(Vec<Resource>),
 }
 
-/// There is no stream from the management server.
 #[derive(Clone, Debug)]
 pub struct StreamLost {
     pub since: Instant,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use prost_types::{Struct, Value, value::Kind};
+use prost_types::{Struct, Value};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
@@ -88,10 +88,8 @@ impl Client {
         let options = self.options.clone();
         let endpoint = blocking(move || server::endpoint(&options)).await??;
         let connect = timeout(server::CONNECT_TIMEOUT, grpc_client::connect(&endpoint)).await;
-        let channel = match connect {
-            Ok(channel) => channel.map_err(|error| with_causes(&error))?,
-            Err(_) => return Err("timeout of the connection".to_owned()),
-        };
+        let connected = connect.map_err(|_| "timeout of the connection".to_owned())?;
+        let channel = connected.map_err(|error| with_causes(&error))?;
         let mut client = AggregatedDiscoveryServiceClient::new(channel)
             .max_decoding_message_size(self.options.max_message);
 
@@ -171,16 +169,13 @@ impl Client {
 
     fn node(&self) -> Node {
         let pairs = self.options.node_metadata.iter().filter_map(|pair| pair.split_once('='));
-        let metadata = pairs.map(|(key, value)| {
-            (key.to_owned(), Value { kind: Some(Kind::StringValue(value.to_owned())) })
-        });
+        let metadata = pairs.map(|(key, value)| (key.to_owned(), Value::from(value)));
+        let version = UserAgentVersionType::UserAgentVersion(crate::VERSION.to_owned());
         Node {
             id: self.options.node_id.clone(),
             metadata: Some(Struct { fields: metadata.collect() }),
             user_agent_name: "weir".to_owned(),
-            user_agent_version_type: Some(UserAgentVersionType::UserAgentVersion(
-                env!("CARGO_PKG_VERSION").to_owned(),
-            )),
+            user_agent_version_type: Some(version),
             ..Default::default()
         }
     }

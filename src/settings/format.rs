@@ -141,10 +141,8 @@ impl Format for AutoOrDuration {
     const KIND: FormatKind = FormatKind::AutoOrDuration;
 
     fn parse(text: &str) -> Option<Option<Duration>> {
-        match text.eq_ignore_ascii_case("auto") {
-            true => Some(None),
-            false => read_duration(text).map(Some),
-        }
+        let is_auto = text.eq_ignore_ascii_case("auto");
+        if is_auto { Some(None) } else { read_duration(text).map(Some) }
     }
 }
 

@@ -94,10 +94,8 @@ fn check(tls: &TlsSettings, errors: &mut Vec<SettingError>) {
 /// Returns the names of a setting, for an error message: its own, and the reference's.
 fn names<T>(setting: &Resolved<T>) -> String {
     let name = setting.setting.name;
-    match variable_of(name) {
-        Some(variable) => format!("{name} ({variable})"),
-        None => name.to_owned(),
-    }
+    let both = variable_of(name).map(|variable| format!("{name} ({variable})"));
+    both.unwrap_or_else(|| name.to_owned())
 }
 
 /// Returns a warning if settings are set of a group that is not enabled.

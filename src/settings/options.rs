@@ -151,10 +151,8 @@ impl Settings {
     }
 
     pub fn sampler(&self) -> Sampler {
-        match *self.tracing.enabled {
-            true => Sampler::new(f64::from(*self.tracing.sampling)),
-            false => Sampler::default(),
-        }
+        let sampling = self.tracing.enabled.then(|| f64::from(*self.tracing.sampling));
+        sampling.map(Sampler::new).unwrap_or_default()
     }
 
     /// Returns how quotas are divided; none if they are off.

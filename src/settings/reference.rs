@@ -38,7 +38,6 @@ pub enum VariableEffect {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RedisEffect {
-    /// Sets a setting.
     Same(&'static str),
     /// Sets the URL; with sentinels, the name of the master comes before it.
     Url(&'static str, &'static str),

@@ -25,17 +25,15 @@ fn without_values(text: &str) -> String {
     text.split(',').map(shown).collect::<Vec<_>>().join(",")
 }
 
+/// Returns the text of a variable. One that holds a secret, by the end of its name, is masked: headers carry tokens; the
+/// path of a file is no secret.
 pub fn shown_variable(name: &str, text: &str) -> String {
-    if is_secret_variable(name) { masked(text) } else { shown(name, text) }
+    let ends = ["_AUTH", "_PASSWORD", "_TOKEN", "_HEADERS"];
+    if ends.iter().any(|end| name.ends_with(end)) { masked(text) } else { shown(name, text) }
 }
 
 pub fn masked(text: &str) -> String {
     if text.is_empty() { String::new() } else { MASK.to_owned() }
-}
-
-/// Whether a variable holds a secret, by the end of its name. Headers carry tokens; the path of a file is no secret.
-fn is_secret_variable(name: &str) -> bool {
-    ["_AUTH", "_PASSWORD", "_TOKEN", "_HEADERS"].iter().any(|word| name.ends_with(word))
 }
 
 #[cfg(test)]

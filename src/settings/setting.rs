@@ -51,10 +51,7 @@ impl Setting {
 
     /// Returns `text` as it may be shown: secrets, and logins in URLs, are masked.
     pub fn masked(&self, text: &str) -> String {
-        match self.is_secret {
-            true => secret::masked(text),
-            false => secret::shown(self.name, text),
-        }
+        if self.is_secret { secret::masked(text) } else { secret::shown(self.name, text) }
     }
 }
 
@@ -156,9 +153,7 @@ impl SettingReader {
 #[derive(Clone, Copy, Debug)]
 pub struct SettingEntry<'a> {
     pub setting: &'static Setting,
-    /// The value as it was written, which may be a secret.
     pub text: &'a str,
-    /// The value as it may be shown: without secrets.
     pub shown: &'a str,
     pub origin: &'a str,
 }

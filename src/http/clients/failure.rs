@@ -14,7 +14,6 @@ use weir_limiter::RequestError;
 const MAX_MESSAGE_BYTES: usize = 500;
 
 named_enum! {
-    /// How failures are answered.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum JsonErrors, name {
         /// 400 `Bad Request` for every failure that envoyproxy/ratelimit has.

@@ -39,7 +39,6 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// The longest text of a change in the log, in bytes.
 const MAX_AUDIT_BYTES: usize = 512;
 
-/// Who may use `/v1`.
 #[derive(Clone, Debug, Default)]
 pub struct AccessOptions {
     pub read_token_file: Option<PathBuf>,
@@ -58,7 +57,6 @@ enum TokenKind {
     Write,
 }
 
-/// Decides who may read and write.
 #[derive(Debug)]
 pub struct Access {
     /// The files of the tokens that are valid now.
@@ -77,7 +75,6 @@ pub(super) struct Caller {
 }
 
 impl Access {
-    /// Reads the token files.
     pub fn load(options: AccessOptions) -> Result<Access, SetupError> {
         let AccessOptions { read_token_file, write_token_file, require_token, allowed_hosts } =
             options;
@@ -100,7 +97,6 @@ impl Access {
         }
     }
 
-    /// Reads the token files again. An unusable one leaves its last token valid.
     fn poll(&self) {
         self.tokens.iter().for_each(|(_, file)| file.poll());
     }

@@ -13,7 +13,6 @@ use weir_top::Redaction;
 /// The most changes that one call returns. For more it returns only their number.
 const MAX_LISTED: usize = 20;
 
-/// Notices which controls have changed since it last looked.
 #[derive(Debug, Default)]
 pub(super) struct ControlChanges {
     version: u64,

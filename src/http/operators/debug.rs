@@ -48,7 +48,6 @@ const INDEX: &str = "\
 /// What `/runbooks` shows, in Markdown.
 const RUNBOOKS: &str = include_str!("../../../docs/operations.md");
 
-/// What the pages show.
 pub struct DebugPages<S> {
     pub sources: Arc<Sources<S>>,
     pub metrics: Arc<MetricsPages>,

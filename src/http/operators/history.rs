@@ -40,7 +40,6 @@ const MAX_BYTES: usize = 4 << 20;
 const _: () =
     assert!(Ring::bytes(STEPS[0].1) + Ring::bytes(STEPS[1].1) + BusyRules::BYTES <= MAX_BYTES);
 
-/// A length of steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepLength {
     Second,

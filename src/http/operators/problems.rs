@@ -41,7 +41,6 @@ const STEP_SHOWN: Duration = Duration::from_secs(600);
 /// When the first rules are due after the start, and the next stream of the management server after its end.
 const RULES_DUE: Duration = Duration::from_secs(5);
 
-/// Something that operators should do something about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Problem {
     /// `rules`, `no_rules`, `xds`, `file`, `store`, `controls`, `certificate`, `disk`, `clock` or `domain`.
@@ -275,8 +274,7 @@ impl From<Rejected> for Problem {
         let Rejected { text, file, line, column, errors, since } = rejected;
         let since = Timestamp::try_from(since).ok();
         let since = since.and_then(|since| Timestamp::from_second(since.as_second()).ok());
-        let count = Some(errors);
-        Problem { file, line, column, count, ..Problem::new("rules", text, since) }
+        Problem { file, line, column, count: Some(errors), ..Problem::new("rules", text, since) }
     }
 }
 

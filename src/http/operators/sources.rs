@@ -15,7 +15,6 @@ use weir_limiter::Limiter;
 use weir_quotas::Quotas;
 use weir_top::Top;
 
-/// What the debug port, its history and `/v1` read.
 #[derive(Debug)]
 pub struct Sources<S> {
     /// The name of the machine or pod.

@@ -17,7 +17,6 @@ impl StoreState {
         StoreState { is_connected: store.is_connected(), status }
     }
 
-    /// Returns what `/status` and `/v1/status` have.
     pub(super) fn to_json(&self, is_failing: bool) -> Value {
         let status = &self.status;
         json!({

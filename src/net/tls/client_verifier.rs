@@ -10,7 +10,6 @@ use rustls::{
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use webpki::EndEntityCert;
 
-/// Verifies the chain of a client certificate, and then its names.
 #[derive(Debug)]
 pub(super) struct ClientVerifier {
     /// Verifies the chain, against the given authorities and no others.
@@ -102,13 +101,12 @@ fn uri(uri: &str) -> Option<AllowedName> {
     if scheme.is_empty() || rest.is_empty() || rest.starts_with('/') {
         return None;
     }
-    let name = match rest.strip_suffix("/*") {
-        Some(_) => AllowedName::UriPrefix(uri.trim_end_matches('*').to_owned()),
-        None => AllowedName::Uri(uri.to_owned()),
+    let (plain, name) = match rest.strip_suffix("/*") {
+        Some(plain) => (plain, AllowedName::UriPrefix(uri.trim_end_matches('*').to_owned())),
+        None => (rest, AllowedName::Uri(uri.to_owned())),
     };
     // A wildcard elsewhere would match nothing.
-    let is_plain = !rest.strip_suffix("/*").unwrap_or(rest).contains('*');
-    is_plain.then_some(name)
+    (!plain.contains('*')).then_some(name)
 }
 
 impl ClientCertVerifier for ClientVerifier {

@@ -36,7 +36,6 @@ pub struct TlsOptions {
     pub client_sans: Vec<String>,
 }
 
-/// The contents of the files of a listener, or why they cannot be read.
 #[derive(Debug)]
 pub(super) struct Files {
     cert: Result<Vec<u8>, String>,
@@ -120,7 +119,6 @@ impl Files {
     }
 }
 
-/// A file that a setting names.
 #[derive(Clone, Copy, Debug)]
 struct SettingFile<'a> {
     group: &'a str,

@@ -56,7 +56,6 @@ struct Identity {
     rejected: Option<RejectedFiles>,
 }
 
-/// What operators should do something about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateProblem {
     pub text: String,

@@ -54,7 +54,6 @@ impl<T> Queue<T> {
     }
 }
 
-/// What waits, and since when.
 #[derive(Debug)]
 struct WaitQueue<T>(VecDeque<(Instant, T)>);
 

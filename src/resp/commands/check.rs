@@ -5,8 +5,7 @@ use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
-use crate::resp::command::{CommandError, text};
-use crate::resp::parser::read_integer;
+use crate::resp::command::{CommandError, number, text};
 use crate::resp::reply::Replies;
 use crate::resp::server::Resp;
 use crate::rls::service::ResponseOptions;
@@ -48,8 +47,8 @@ pub(super) async fn check_all<S: Store>(
     let mut lists = Vec::new();
     let mut rest = rest;
     while let [pairs, others @ ..] = rest {
-        let pairs = read_integer(pairs).and_then(|pairs| usize::try_from(pairs).ok());
-        let pairs = pairs.filter(|pairs| *pairs > 0).ok_or(CommandError::Integer)?;
+        let pairs = Some(number::<usize>(pairs)?).filter(|pairs| *pairs > 0);
+        let pairs = pairs.ok_or(CommandError::Integer)?;
         let (entries, others) =
             others.split_at_checked(pairs.saturating_mul(2)).ok_or(CommandError::Count(NAME))?;
         lists.push(read_entries(NAME, entries)?);
@@ -135,7 +134,7 @@ fn borrowed<'a>(entries: &'a Entries<'_>) -> SmallVec<[Entry<'a>; 4]> {
 
 /// Reads hits, as a descriptor without entries: 0 looks, a negative number refunds.
 fn read_hits(hits: &[u8]) -> Result<Descriptor<'static>, CommandError> {
-    let hits = read_integer(hits).ok_or(CommandError::Integer)?;
+    let hits: i64 = number(hits)?;
     let count = u32::try_from(hits.unsigned_abs()).map_err(|_| CommandError::Integer)?;
     Ok(Descriptor {
         hits_addend: Some(count.into()),

@@ -5,8 +5,7 @@ use std::borrow::Cow;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use crate::resp::command::{CommandError, DOMAIN};
-use crate::resp::parser::read_integer;
+use crate::resp::command::{CommandError, DOMAIN, number};
 use crate::resp::plans::Parameters;
 use crate::resp::reply::Replies;
 use crate::resp::server::Resp;
@@ -58,7 +57,7 @@ impl Reduce {
             return Err(CommandError::Count(self.name));
         };
         let key = value::encode(key);
-        let (max, time) = (read_number(max)?, read_number(time)?);
+        let (max, time) = (number::<i64>(max)?, number::<i64>(time)?);
         let (mut refill, mut take, mut at) = (max, i64::from(self.takes), None);
         let (mut strict, mut options) = (false, options);
         // The last of equal options wins, so ranges are checked at the end.
@@ -69,9 +68,9 @@ impl Reduce {
             }
             let [value, rest @ ..] = rest else { return Err(CommandError::Syntax) };
             match &*option.to_ascii_uppercase() {
-                b"REFILL" => refill = read_number(value)?,
-                b"TAKE" if self.takes => take = read_number(value)?,
-                b"AT" => at = Some(read_number(value)?),
+                b"REFILL" => refill = number(value)?,
+                b"TAKE" if self.takes => take = number(value)?,
+                b"AT" => at = Some(number(value)?),
                 _ => return Err(CommandError::Syntax),
             }
             options = rest;
@@ -97,18 +96,12 @@ impl Reduce {
 
 /// Returns the plan of a bucket. One for a certain time is used once.
 fn plan<S>(resp: &Resp<S>, bucket: ReduceBucket) -> Arc<Plan> {
-    let kept = match bucket.at {
-        None => resp.plans.get(Parameters::Bucket(bucket)),
-        Some(_) => None,
-    };
+    let is_kept = bucket.at.is_none();
+    let kept = if is_kept { resp.plans.get(Parameters::Bucket(bucket)) } else { None };
     kept.unwrap_or_else(|| Arc::new(bucket.plan()))
 }
 
-fn read_number(argument: &[u8]) -> Result<i64, CommandError> {
-    read_integer(argument).ok_or(CommandError::Integer)
-}
-
 /// Returns a number of tokens that a bucket can hold, at least 1.
-fn tokens(number: i64) -> Result<u32, CommandError> {
-    u32::try_from(number).ok().filter(|&tokens| tokens > 0).ok_or(CommandError::Integer)
+fn tokens(count: i64) -> Result<u32, CommandError> {
+    u32::try_from(count).ok().filter(|&tokens| tokens > 0).ok_or(CommandError::Integer)
 }

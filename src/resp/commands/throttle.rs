@@ -1,8 +1,7 @@
 //! `CL.THROTTLE` counts hits of a key against the limit (GCRA) that the command itself describes; no rule applies.
 //! Arguments and replies are those of redis-cell.
 
-use crate::resp::command::{CommandError, DOMAIN};
-use crate::resp::parser::read_integer;
+use crate::resp::command::{CommandError, DOMAIN, number};
 use crate::resp::plans::{Parameters, ThrottleArguments};
 use crate::resp::reply::Replies;
 use crate::resp::server::Resp;
@@ -19,14 +18,13 @@ pub(super) async fn throttle<S: Store>(
     let (key, burst, count, period, quantity) = match arguments {
         [key, burst, count, period] => (key, burst, count, period, 1),
         [key, burst, count, period, quantity] => {
-            (key, burst, count, period, read_number(quantity)?)
+            (key, burst, count, period, number::<u32>(quantity)?)
         }
         _ => return Err(CommandError::Count("cl.throttle")),
     };
     // One hit more than the burst may come at once.
-    let burst = read_number(burst)?.checked_add(1).ok_or(CommandError::Integer)?;
-    let throttle =
-        ThrottleArguments { burst, count: read_number(count)?, seconds: read_number(period)? };
+    let burst = number::<u32>(burst)?.checked_add(1).ok_or(CommandError::Integer)?;
+    let throttle = ThrottleArguments { burst, count: number(count)?, seconds: number(period)? };
     let plan = resp.plans.get(Parameters::Throttle(throttle)).ok_or(CommandError::Integer)?;
     let name = value::encode(key);
     let key = Key { domain: DOMAIN, entries: &[("throttle", &name)] };
@@ -66,11 +64,6 @@ fn verdict(quantity: u32, decision: &Decision, plan: &Plan) -> (bool, Option<Mic
         }
         _ => (!decision.allowed, decision.retry_after.filter(|_| !decision.allowed)),
     }
-}
-
-fn read_number(argument: &[u8]) -> Result<u32, CommandError> {
-    let number = read_integer(argument).and_then(|number| u32::try_from(number).ok());
-    number.ok_or(CommandError::Integer)
 }
 
 /// Converts a time to seconds, rounded up.

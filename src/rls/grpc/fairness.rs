@@ -141,7 +141,6 @@ impl ReadTurn {
         self.remaining.store(bytes, Ordering::Relaxed);
     }
 
-    /// Returns how many bytes may still be read in this turn.
     pub fn remaining(&self) -> usize {
         self.remaining.load(Ordering::Relaxed)
     }

@@ -68,7 +68,6 @@ pub(super) async fn inflate<S>(
     }
 }
 
-/// Inflates one message in slices.
 #[derive(Debug)]
 pub struct Inflater {
     decoder: GzDecoder<Input>,

@@ -64,7 +64,6 @@ impl<S> Grpc<S> {
         }
     }
 
-    /// Serves quotas, too, or not.
     pub fn with_quotas(self, has_quotas: bool) -> Grpc<S> {
         Grpc { has_quotas, ..self }
     }

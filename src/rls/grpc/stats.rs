@@ -71,7 +71,6 @@ impl OtherMethod {
         OtherMethod(METHODS.iter().position(|(known, _)| *known == path))
     }
 
-    /// Returns the full name, if it is known.
     pub fn full_name(self) -> Option<&'static str> {
         METHODS.get(self.0?)?.0.strip_prefix('/')
     }

@@ -102,7 +102,7 @@ pub(super) fn start<S: Store>(
         client: shared.ends.client,
         started: Instant::now(),
         // The others may wait for something to report.
-        max_wait: is_budget.then_some(timeout),
+        max_wait: if is_budget { timeout } else { Duration::MAX },
     };
     tokio::spawn(async move {
         call.forward(routes, request, unread).await;
@@ -118,8 +118,8 @@ struct BridgedCall<S> {
     grpc: Arc<Grpc<S>>,
     client: Option<SocketAddr>,
     started: Instant,
-    /// The timeout of receiving the request and of the response to it; none if they may take any time.
-    max_wait: Option<Duration>,
+    /// The timeout of receiving the request and of the response to it.
+    max_wait: Duration,
 }
 
 impl<S: Store> BridgedCall<S> {
@@ -132,19 +132,12 @@ impl<S: Store> BridgedCall<S> {
             Poll::Ready(_) => Poll::Ready(None),
             Poll::Pending => routed.as_mut().poll(cx).map(Some),
         });
-        let response = match self.max_wait {
-            None => response.await,
-            Some(timeout) => match tokio::time::timeout(timeout, response).await {
-                Ok(response) => response,
-                Err(_) => {
-                    let late = Status::deadline_exceeded(
-                        "the request was not received within clients.timeout",
-                    );
-                    self.trace.end_call(late.code(), late.message());
-                    let _ = self.respond.send_response(late.into_http::<()>(), true);
-                    return;
-                }
-            },
+        let Ok(response) = tokio::time::timeout(self.max_wait, response).await else {
+            let text = "the request was not received within clients.timeout";
+            let late = Status::deadline_exceeded(text);
+            self.trace.end_call(late.code(), late.message());
+            let _ = self.respond.send_response(late.into_http::<()>(), true);
+            return;
         };
         let Some(Ok(response)) = response else { return };
         self.grpc.stats.count_other(self.method, self.started.elapsed());

@@ -30,7 +30,6 @@ pub struct RequestView<'a> {
 /// The descriptors of a request, each with its entries: what [`RequestView::decode`] fills.
 pub type Descriptors<'a> = SmallVec<[Descriptor<'a>; 4]>;
 
-/// A decoded request.
 #[derive(Debug)]
 pub struct Decoded<'a> {
     pub request: Request<'a>,

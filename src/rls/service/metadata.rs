@@ -1,6 +1,8 @@
 //! Encodes the `dynamic_metadata` of a response to Envoy: the request, and the `metadata` of the rules that allowed it.
 
-use prost_types::{ListValue, Struct, Value, value::Kind};
+use std::collections::BTreeMap;
+
+use prost_types::{Struct, Value, value::Kind};
 
 use crate::proto::envoy::r#type::v3::RateLimitUnit;
 use weir_common::entry::Entry;
@@ -19,11 +21,11 @@ pub(super) fn encode(request: &Request<'_>, decision: &RequestDecision<'_>) -> S
         }
     }
     let mut out = Struct::default();
-    let mut set = |key: &str, value| drop(out.fields.insert(key.to_owned(), value));
-    set("domain", text(request.domain));
+    let mut set = |key: &str, value: Value| drop(out.fields.insert(key.to_owned(), value));
+    set("domain", request.domain.into());
     set("descriptors", list(request.descriptors.iter().map(descriptor)));
     if request.hits_addend != 0 {
-        set("hitsAddend", number(f64::from(request.hits_addend)));
+        set("hitsAddend", request.hits_addend.into());
     }
     if !metadata.is_empty() {
         set("metadata", from_json(&serde_json::Value::Object(metadata)));
@@ -32,11 +34,10 @@ pub(super) fn encode(request: &Request<'_>, decision: &RequestDecision<'_>) -> S
 }
 
 fn descriptor(descriptor: &Descriptor<'_>) -> Value {
-    let mut out = Struct::default();
-    let mut set = |key: &str, value| drop(out.fields.insert(key.to_owned(), value));
-    let entry = |(key, value): &Entry<'_>| text(&format!("{key}={}", value::shown(value)));
-    let entries = descriptor.entries.iter().map(entry);
-    set("entries", list(entries));
+    let mut fields = BTreeMap::new();
+    let mut set = |key: &str, value: Value| drop(fields.insert(key.to_owned(), value));
+    let entry = |(key, value): &Entry<'_>| Value::from(format!("{key}={}", value::shown(value)));
+    set("entries", list(descriptor.entries.iter().map(entry)));
     if let Some(limit) = &descriptor.limit {
         let mut parts = Vec::new();
         if limit.requests_per_unit != 0 {
@@ -50,12 +51,12 @@ fn descriptor(descriptor: &Descriptor<'_>) -> Value {
         if let Some(multiplier) = limit.unit_multiplier {
             parts.push(format!("unit_multiplier:{{value:{multiplier}}}"));
         }
-        set("limit", text(&parts.join(" ")));
+        set("limit", parts.join(" ").into());
     }
     if let Some(hits) = descriptor.hits_addend {
-        set("hitsAddend", number(hits as f64));
+        set("hitsAddend", (hits as f64).into());
     }
-    value(Kind::StructValue(out))
+    fields.into()
 }
 
 /// Adds to `into` the keys that it lacks; maps are merged recursively.
@@ -74,29 +75,18 @@ fn merge(into: &mut Metadata, more: &Metadata) {
 fn from_json(json: &serde_json::Value) -> Value {
     use serde_json::Value as Json;
     match json {
-        Json::Null => value(Kind::NullValue(0)),
-        Json::Bool(b) => value(Kind::BoolValue(*b)),
-        Json::Number(n) => number(n.as_f64().unwrap_or_default()),
-        Json::String(s) => text(s),
+        Json::Null => Kind::NullValue(0).into(),
+        Json::Bool(b) => (*b).into(),
+        Json::Number(n) => n.as_f64().unwrap_or_default().into(),
+        Json::String(s) => s.as_str().into(),
         Json::Array(items) => list(items.iter().map(from_json)),
-        Json::Object(map) => value(Kind::StructValue(Struct {
-            fields: map.iter().map(|(key, value)| (key.clone(), from_json(value))).collect(),
-        })),
+        Json::Object(map) => {
+            let fields = map.iter().map(|(key, value)| (key.clone(), from_json(value)));
+            fields.collect::<BTreeMap<_, _>>().into()
+        }
     }
 }
 
-fn value(kind: Kind) -> Value {
-    Value { kind: Some(kind) }
-}
-
-fn text(text: &str) -> Value {
-    value(Kind::StringValue(text.to_owned()))
-}
-
-fn number(number: f64) -> Value {
-    value(Kind::NumberValue(number))
-}
-
 fn list(values: impl Iterator<Item = Value>) -> Value {
-    value(Kind::ListValue(ListValue { values: values.collect() }))
+    values.collect::<Vec<_>>().into()
 }

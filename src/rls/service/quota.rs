@@ -58,7 +58,6 @@ pub struct QuotaCall {
     pub unread: Arc<AtomicUsize>,
 }
 
-/// The service.
 #[derive(Debug)]
 pub struct QuotaService<S> {
     quotas: Arc<Quotas<S>>,
@@ -106,7 +105,6 @@ impl<S: States> RateLimitQuotaService for QuotaService<S> {
     }
 }
 
-/// A stream that is served.
 struct Served<S: States> {
     stream: QuotaStream<S>,
     call: QuotaCall,

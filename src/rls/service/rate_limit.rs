@@ -131,7 +131,6 @@ impl<S: Store> RateLimit<S> {
         view.decode(message, self.limiter.max_descriptors(), texts, descriptors)
     }
 
-    /// Counts a message of a client that cannot be understood.
     pub fn count_unreadable(&self, client: Option<SocketAddr>, error: &dyn fmt::Display) {
         self.limiter.count_unreadable(client.map(|client| client.ip()), error);
     }

@@ -16,7 +16,6 @@ pub struct ListsOfSets {
     known: Mutex<KnownLists>,
 }
 
-/// The lists as they were read.
 #[derive(Debug, Default)]
 struct KnownLists {
     active: Vec<ListFile>,

@@ -35,10 +35,8 @@ impl LogLine {
     pub fn pass(&self, source: UpdateSource, text: &str) -> Option<u64> {
         let hash = self.hasher.hash_one(text);
         let repeats = self.last.lock().replace(hash) == Some(hash);
-        match source == UpdateSource::ManagementServer || repeats {
-            true => self.throttle.pass(),
-            false => Some(0),
-        }
+        let is_throttled = source == UpdateSource::ManagementServer || repeats;
+        if is_throttled { self.throttle.pass() } else { Some(0) }
     }
 
     /// Returns the errors of a rejection to log now, and the number of lines suppressed before. Every rejection of
@@ -52,7 +50,6 @@ impl LogLine {
     }
 }
 
-/// The lines about the sets of a loader.
 #[derive(Debug, Default)]
 pub struct LoadLog {
     loaded: LogLine,

@@ -32,18 +32,16 @@ metric_families! {
 
 impl LoadMetrics {
     pub fn collect(&self, sink: &mut dyn MetricSink) {
-        let LoadMetrics { success, error, newest_rejected } = self;
-        sink.counter(CONFIG_LOAD_SUCCESS, success.get());
-        sink.counter(CONFIG_LOAD_ERROR, error.get());
-        sink.gauge(CONFIG_LAST_LOAD_SUCCESSFUL, (1 - newest_rejected.get()) as f64);
+        sink.counter(CONFIG_LOAD_SUCCESS, self.success.get());
+        sink.counter(CONFIG_LOAD_ERROR, self.error.get());
+        sink.gauge(CONFIG_LAST_LOAD_SUCCESSFUL, (1 - self.newest_rejected.get()) as f64);
     }
 }
 
 impl OverlayMetrics {
     pub fn collect(&self, sink: &mut dyn MetricSink) {
-        let OverlayMetrics { error, newest_rejected, failed_patches } = self;
-        sink.counter(OVERLAY_LOAD_ERROR, error.get());
-        sink.gauge(OVERLAY_LAST_LOAD_SUCCESSFUL, (1 - newest_rejected.get()) as f64);
-        sink.gauge(OVERLAY_FAILED_PATCHES, failed_patches.get() as f64);
+        sink.counter(OVERLAY_LOAD_ERROR, self.error.get());
+        sink.gauge(OVERLAY_LAST_LOAD_SUCCESSFUL, (1 - self.newest_rejected.get()) as f64);
+        sink.gauge(OVERLAY_FAILED_PATCHES, self.failed_patches.get() as f64);
     }
 }

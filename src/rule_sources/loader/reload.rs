@@ -175,10 +175,8 @@ impl From<&Difference<'_>> for Changes {
             if !names.is_empty() && names.len() < count {
                 names.push("…".to_owned());
             }
-            let names = match names.is_empty() {
-                true => String::new(),
-                false => format!(" ({})", names.join(", ")),
-            };
+            let names = names.join(", ");
+            let names = if names.is_empty() { names } else { format!(" ({names})") };
             list.push(format!("{count} rule{} added{names}", if count == 1 { "" } else { "s" }));
         }
         let (added, removed, changed) = (added.len(), removed.len(), changed.len());

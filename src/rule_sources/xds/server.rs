@@ -55,15 +55,14 @@ pub fn check(options: &XdsOptions) -> Result<(), SetupError> {
 /// Reads where and how to connect, with the certificates as they are now.
 pub fn endpoint(options: &XdsOptions) -> Result<Endpoint, SetupError> {
     let url = &options.url;
+    let invalid = |cause: &str| SetupError::Invalid(format!("rules.xds.url is {url:?}{cause}"));
     let (scheme, host) = match url.expose().split_once("://") {
         Some((scheme @ ("http" | "https"), host)) => (scheme, host),
         // Schemes of Go's client that select a resolver; weir resolves all names the same way.
         Some(("dns" | "passthrough", host)) => ("", host.trim_start_matches('/')),
         Some((scheme, _)) => {
-            let error = format!(
-                "rules.xds.url is {url:?}: the scheme {scheme} is not supported; write host:port"
-            );
-            return Err(SetupError::Invalid(error));
+            let cause = format!(": the scheme {scheme} is not supported; write host:port");
+            return Err(invalid(&cause));
         }
         None => ("", url.expose()),
     };
@@ -75,11 +74,8 @@ pub fn endpoint(options: &XdsOptions) -> Result<Endpoint, SetupError> {
     let wanted = "write host:port, such as localhost:18000 or [::1]:18000";
     let mut endpoint = match grpc_client::endpoint(host, tls) {
         Ok(endpoint) if has_port => endpoint,
-        Ok(_) => {
-            let error = format!("rules.xds.url is {url:?}: there is no port; {wanted}");
-            return Err(SetupError::Invalid(error));
-        }
-        Err(_) => return Err(SetupError::Invalid(format!("rules.xds.url is {url:?}; {wanted}"))),
+        Ok(_) => return Err(invalid(&format!(": there is no port; {wanted}"))),
+        Err(_) => return Err(invalid(&format!("; {wanted}"))),
     };
     endpoint = endpoint
         .connect_timeout(CONNECT_TIMEOUT)

@@ -45,10 +45,8 @@ impl Url {
             Some(_) => return Err(("it has an unknown scheme", FORMS)),
         };
         // The last @: a password may contain others.
-        let (login, place) = match rest.rsplit_once('@') {
-            Some((login, place)) => (Some(login), place),
-            None => (None, rest),
-        };
+        let (login, place) = rest.rsplit_once('@').unzip();
+        let place = place.unwrap_or(rest);
         let (address, db) = place.split_once('/').unwrap_or((place, ""));
         let db = match db {
             "" => None,

@@ -180,16 +180,11 @@ impl BusyRules {
             let group = self.rows[row..].iter().take_while(|row| row.id == id);
             let (domain, path) = rules.name(self.rows[row].at as usize);
             let is_new = self.rows[row].hits == 0;
+            let totals = || rules.totals(&mut group.map(|row| row.at as usize));
             let slot = RuleSlot {
                 row,
                 since: if is_new { sample } else { sample + 1 },
-                counts: match is_new {
-                    true => [0; 4],
-                    false => {
-                        let totals = rules.totals(&mut group.map(|row| row.at as usize));
-                        counts(&totals, is_shadow)
-                    }
-                },
+                counts: if is_new { [0; 4] } else { counts(&totals(), is_shadow) },
                 domain: domain.into(),
                 rule: path.into(),
             };

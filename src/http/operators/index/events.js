@@ -43,13 +43,10 @@ function eventElement(at, badge, texts) {
   return make('li', '', time, label, make('span', '', ...texts));
 }
 
-function changeRow(at, id, badge, ...texts) {
-  return { at, number: id, element: eventElement(at, badge, texts) };
-}
-
 /** Adds what this page has found out. */
 function addEvent(badge, ...texts) {
-  changes.add(changeRow(serverNow(), undefined, badge, ...texts));
+  const at = serverNow();
+  changes.add({ at, element: eventElement(at, badge, texts) });
 }
 
 function denialRow({ at, number: id, domain, entries, cut, rule, limit, control, retry_ms: retry, suppressed: hidden, policy }) {
@@ -60,11 +57,10 @@ function denialRow({ at, number: id, domain, entries, cut, rule, limit, control,
   return { at: time, number: id, domain, entries, cut, rule, element: eventElement(time, null, texts) };
 }
 
-function reloadRow({ at, number: id, what, ok, error, summary, changes: changed }) {
-  const time = Date.parse(at);
-  if (!ok) return changeRow(time, id, 'rejected', `${rejectedText(what)}; those before stay active.`, make('pre', '', error.split('\n').map(visible).join('\n')));
+function reloadTexts({ what, ok, error, summary, changes: changed }) {
+  if (!ok) return ['rejected', `${rejectedText(what)}; those before stay active.`, make('pre', '', error.split('\n').map(visible).join('\n'))];
   const lines = changed && changed.list.map(visible).join('\n');
-  return changeRow(time, id, 'loaded', `Rules: ${counted(summary.rules, 'rule')} in ${counted(summary.domains, 'domain')}.`, lines ? make('pre', '', lines) : null);
+  return ['loaded', `Rules: ${counted(summary.rules, 'rule')} in ${counted(summary.domains, 'domain')}.`, lines ? make('pre', '', lines) : null];
 }
 
 const rejectedText = what => `The ${what === 'overlay' ? 'overlay is' : 'rules are'} rejected`;
@@ -72,54 +68,54 @@ const rejectedText = what => `The ${what === 'overlay' ? 'overlay is' : 'rules a
 /** The store, as sentences about it begin. */
 const storeName = () => (status?.store.backends.some(({ kind }) => kind === 'redis') ? 'Redis' : 'The store');
 
-function storeRow({ at, number: id, up, error }) {
-  return changeRow(Date.parse(at), id, up ? 'up' : 'down', up ? `${storeName()} answers again.` : sentence(shortened(error, 200, 50)));
-}
+const storeTexts = ({ up, error }) => (up ? ['up', `${storeName()} answers again.`] : ['down', sentence(shortened(error, 200, 50))]);
 
-const emptiedRow = ({ at, number: id }) => changeRow(Date.parse(at), id, 'lost', 'Redis was emptied: what was counted is lost. Controls are written again.');
+const emptiedTexts = () => ['lost', 'Redis was emptied: what was counted is lost. Controls are written again.'];
 
 /** What a control does, by what can change. */
-function controlTexts({ until, reason, ...control }) {
+function controlFacts({ until, reason, ...control }) {
   return [actionText(control), until ? `until ${moment(until)}` : 'without an end', reason ? `for ${shortened(reason, 80, 20)}` : 'without a reason'];
 }
 
-function controlRow({ at, number: id, change, who, before, after, count }) {
-  const time = Date.parse(at);
-  if (count) return changeRow(time, id, 'changed', `${counted(count, 'control')} at once.`);
+function controlTexts({ change, who, before, after, count }) {
+  if (count) return ['changed', `${counted(count, 'control')} at once.`];
   const control = after ?? before;
-  const old = before && after ? controlTexts(before) : null;
-  const notes = old ? controlTexts(after).flatMap((text, i) => (text === old[i] ? [] : [`now ${text}, before ${old[i]}`])) : controlTexts(control).slice(1);
+  const old = before && after ? controlFacts(before) : null;
+  const notes = old ? controlFacts(after).flatMap((text, i) => (text === old[i] ? [] : [`now ${text}, before ${old[i]}`])) : controlFacts(control).slice(1);
   const texts = [`${actionText(control)} `, keyElement(control.domain, control.entries), exceptText(control) ?? '', who ? ` by ${shortened(who)}` : ''];
-  return changeRow(time, id, change, ...texts, make('span', 'note', notes.join('; ')));
+  return [change, ...texts, make('span', 'note', notes.join('; '))];
 }
 
-function problemsRow({ at, number: id, problems: list }) {
-  const time = Date.parse(at);
-  if (!list.length) return changeRow(time, id, 'solved', NO_PROBLEM);
-  const lines = list.map(problem => make('div', '', problemText(problem)));
-  return changeRow(time, id, list.length === 1 ? 'problem' : 'problems', ...lines);
+function problemListTexts({ problems: list }) {
+  if (!list.length) return ['solved', NO_PROBLEM];
+  return [list.length === 1 ? 'problem' : 'problems', ...list.map(problem => make('div', '', problemText(problem)))];
 }
 
-function operatorRow({ at, number: id, who, from, action, subject }) {
-  return changeRow(Date.parse(at), id, 'operator', `${shortened(who)}: ${action} ${shortened(subject, 120, 40)}`, make('span', 'note', ` from ${shortened(from)}`));
-}
+const operatorTexts = ({ who, from, action, subject }) => ['operator', `${shortened(who)}: ${action} ${shortened(subject, 120, 40)}`, make('span', 'note', ` from ${shortened(from)}`)];
 
-const CHANGE_ROWS = { reload: reloadRow, problems: problemsRow, store: storeRow, emptied: emptiedRow, control: controlRow, operator: operatorRow };
+/** The badge of each kind of change, and what it says. */
+const CHANGE_TEXTS = { reload: reloadTexts, problems: problemListTexts, store: storeTexts, emptied: emptiedTexts, control: controlTexts, operator: operatorTexts };
+
+function changeRow(change) {
+  const at = Date.parse(change.at);
+  const [badge, ...texts] = CHANGE_TEXTS[change.event](change);
+  return { at, number: change.number, element: eventElement(at, badge, texts) };
+}
 
 /** Whether a change has a row. A write of a control has none: what has changed in the control is listed. */
-const hasRow = ({ event, action }) => Object.hasOwn(CHANGE_ROWS, event) && !(event === 'operator' && action.endsWith(' control'));
+const hasRow = ({ event, action }) => Object.hasOwn(CHANGE_TEXTS, event) && !(event === 'operator' && action.endsWith(' control'));
 
 /** Shows a change that has just come. */
 function receiveChange(change) {
   if (change.event === 'denial') return denials.add(denialRow(change));
-  if (hasRow(change)) changes.add(CHANGE_ROWS[change.event](change));
+  if (hasRow(change)) changes.add(changeRow(change));
   if (change.event === 'reload') readRules();
   // A store that does not answer is a problem, too, which says so.
   if (change.event === 'store' && change.up) announce(`${storeName()} answers again.`);
 }
 
 async function fillEvents({ events: before, denials: denied }) {
-  changes.fill(before.filter(hasRow).reverse().slice(0, MAX_EVENTS).map(change => CHANGE_ROWS[change.event](change)));
+  changes.fill(before.filter(hasRow).reverse().slice(0, MAX_EVENTS).map(changeRow));
   const shown = [];
   for (const [i, denial] of denied.reverse().slice(0, MAX_EVENTS).entries()) {
     if (i % 25 === 0) await pause();

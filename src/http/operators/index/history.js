@@ -96,7 +96,3 @@ function makePlots() {
     new LatencyPlot(byId('latency-plot'), past.hour),
   ];
 }
-
-function drawPast(now) {
-  for (const plot of plots) plot.draw(now);
-}

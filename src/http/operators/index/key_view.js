@@ -38,10 +38,6 @@ const keyView = {
     this.isWaiting = isGood;
   },
 
-  address(domain, entries) {
-    return keyAddress(domain, entries, this.isCut);
-  },
-
   start() {
     this.isWaiting = false;
     this.showUnknown();
@@ -231,7 +227,7 @@ views.key = keyView;
 for (const action of ['block', 'allow', 'limit']) onPress(byId(`key-${action}`), () => keyView.edit(action));
 onPress(byId('key-reset'), () => reset.open(keyView.domain, revealValues(keyView.entries), keyView.explained.state));
 byId('key-again').addEventListener('click', () => keyView.read());
-byId('key-domain').addEventListener('change', event => go(keyView.address(event.target.value, revealValues(keyView.entries))));
+byId('key-domain').addEventListener('change', event => go(keyAddress(event.target.value, revealValues(keyView.entries), keyView.isCut)));
 byId('key-values').addEventListener('submit', event => {
   event.preventDefault();
   const written = [...byId('key-value-rows').querySelectorAll('input')];
@@ -240,5 +236,5 @@ byId('key-values').addEventListener('submit', event => {
     return input ? { ...entry, value: input.value } : entry;
   });
   keyView.isCut = false;
-  go(keyView.address(keyView.domain, entries));
+  go(keyAddress(keyView.domain, entries));
 });

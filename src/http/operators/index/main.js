@@ -43,13 +43,13 @@ function readAll() {
 
 function receiveStatus(next) {
   redactedKeys = new Set(next.redacted_keys);
-  const { uptime_ms: uptime, requests } = next;
+  const { uptime_ms: uptime } = next;
   const before = totals.at(-1);
   const seconds = before ? (uptime - before.uptime) / 1000 : null;
   // The first status may come shortly before the next one: too short for rates.
   if (seconds !== null && seconds < MIN_SECONDS) return;
   const at = Date.parse(next.at);
-  totals.push({ at, uptime, requests, controlled: next.controlled, ...chargesOf(next.store) });
+  totals.push({ at, uptime, counts: countsOf(next) });
   if (totals.length > MEAN_OF + 1) totals.shift();
   countRules(next.rules, seconds);
   if (before) {
@@ -77,7 +77,7 @@ async function showStatus(seconds) {
   if (isShowing) return;
   isShowing = true;
   const parts = [
-    () => drawPast(Date.parse(status.at)),
+    () => { for (const plot of plots) plot.draw(Date.parse(status.at)); },
     ...showTop(status.top, seconds),
     () => showRules(status.rules),
     () => { for (const row of byId('control-rows').children) fillControl(row, row.control); },

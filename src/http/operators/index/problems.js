@@ -10,8 +10,6 @@ const NO_PROBLEM = 'No problem is left.';
 
 const fileName = path => shortened(path.split('/').pop());
 
-const sinceText = since => dayAndTime(Date.parse(since), 5);
-
 function placeText({ file, line, column }) {
   return file ? [fileName(file), line, column].filter(part => part !== null && part !== undefined).join(':') : '';
 }
@@ -21,7 +19,7 @@ function problemTexts(problem) {
   const { kind, text, count, since } = problem;
   const place = placeText(problem);
   // Some are older than weir knows.
-  const when = Date.parse(since) > 0 ? `, since ${sinceText(since)}` : '';
+  const when = Date.parse(since) > 0 ? `, since ${dayAndTime(Date.parse(since), 5)}` : '';
   if (kind === 'rules') {
     const where = [count === null ? '' : counted(count, 'problem'), place && `${count > 1 ? 'first ' : ''}at ${place}`].filter(Boolean).join(', ');
     return { title: rejectedText(/^(new )?overlay /.test(text) ? 'overlay' : 'rules'), rest: `${where ? `: ${where}` : ''}${when}.`, more: sentence(shortened(text, 300, 80)) };

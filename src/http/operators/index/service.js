@@ -8,26 +8,17 @@ let totals = [];
 /** Why there is no connection, and since when; null: there is one. */
 let lost = null;
 
-/** Requests a second between two statuses. */
-function ratesSince(from, to) {
-  const seconds = (to.uptime - from.uptime) / 1000;
-  const perSecond = count => Math.max(0, count(to) - count(from)) / seconds;
-  return {
-    ok: perSecond(({ requests }) => requests.ok),
-    over: perSecond(({ requests }) => requests.over_limit),
-    invalid: perSecond(({ requests }) => requests.invalid),
-    failed: perSecond(({ requests }) => requests.store_error),
-    error: perSecond(({ requests }) => requests.invalid + requests.store_error),
-    shadow: perSecond(({ requests }) => requests.global_shadow_mode + requests.rule_shadow_mode),
-    blocked: perSecond(({ controlled }) => controlled.block),
-    charges: perSecond(({ charges }) => charges),
-    degraded: perSecond(({ degraded }) => degraded),
-  };
+/** What a status has counted. */
+function countsOf({ requests, controlled, store }) {
+  const { ok, over_limit: over, invalid, store_error: failed, global_shadow_mode: global, rule_shadow_mode: ofRules } = requests;
+  const degraded = Object.values(store.degraded_charges ?? {}).reduce((sum, count) => sum + count, 0);
+  return { ok, over, invalid, failed, error: invalid + failed, shadow: global + ofRules, blocked: controlled.block, charges: store.charges ?? 0, degraded };
 }
 
-/** The part of a store's status that rates are made of. */
-function chargesOf({ charges, degraded_charges: degraded }) {
-  return { charges: charges ?? 0, degraded: Object.values(degraded ?? {}).reduce((sum, count) => sum + count, 0) };
+/** What was counted a second between two statuses. */
+function ratesSince(from, to) {
+  const seconds = (to.uptime - from.uptime) / 1000;
+  return Object.fromEntries(Object.entries(to.counts).map(([name, count]) => [name, Math.max(0, count - from.counts[name]) / seconds]));
 }
 
 /** The headline: its start, its end, and the CSS class of the end. */

@@ -20,7 +20,6 @@ use crate::http::page::Page;
 use weir_common::threads::run_for_client;
 use weir_controls::Snapshot;
 
-/// What the paths of `/v1` read.
 pub(super) struct Api<S> {
     pub sources: Arc<Sources<S>>,
     pub history: Arc<History>,

@@ -270,10 +270,10 @@ async fn quotas_are_listed_and_part_of_the_state() {
     let (sources, quotas) = with_quotas();
     let router = routed(sources);
     let mut stream = quotas.open("10.0.0.1:5".to_owned()).unwrap();
-    let id = |user: &str| {
-        ReportedId::new([("user", user.as_bytes()), ("token", b"s3cret".as_slice())].into_iter())
-    };
-    let reports = ["ann", "bob"].map(|user| (id(user), Usage::default()));
+    let reports = ["ann", "bob"].map(|user| {
+        let entries = [("user", user.as_bytes()), ("token", b"s3cret".as_slice())];
+        (ReportedId::new(entries.into_iter()), Usage::default())
+    });
     let report =
         QuotaReport { domain: "shop", buckets: reports.into_iter(), waited: Duration::ZERO };
     stream.report(report, |_| true).unwrap();

@@ -60,10 +60,8 @@ pub(super) async fn list<S: Store + Operations>(
         let shown = known.as_ref().ok().and_then(Option::as_deref);
         let rule = shown.or(path);
         let query = weir_top::TopQuery { by, window, limit, domain, rule, filter: None };
-        let list = match others {
-            Some(others) => top.list_all(&query, &others),
-            None => top.list(&query),
-        };
+        let of_all = others.map(|others| top.list_all(&query, &others));
+        let list = of_all.unwrap_or_else(|| top.list(&query));
         // What has rows is known, even if its rules were removed.
         if list.rows.is_empty() {
             known?;

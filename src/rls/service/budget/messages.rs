@@ -26,7 +26,6 @@ pub struct BudgetParts<'a> {
     step: fn(u32) -> ReservationStep,
 }
 
-/// A request of `weir.budget.v1.BudgetService`.
 pub trait BudgetRequest: Message + Default + 'static {
     type Response: BudgetResponse;
 
@@ -35,7 +34,6 @@ pub trait BudgetRequest: Message + Default + 'static {
     fn parts(&self) -> BudgetParts<'_>;
 }
 
-/// A response of `weir.budget.v1.BudgetService`.
 pub trait BudgetResponse: Message + Default + 'static {
     const NAME: &'static str;
 
