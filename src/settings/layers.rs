@@ -6,9 +6,11 @@ mod file;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use config::{Value, ValueKind};
+use config::builder::DefaultState;
+use config::{Config, ConfigBuilder, Map, Source, Value, ValueKind};
 
 use super::format::text;
+use super::group::below;
 use super::reference;
 use super::setting::{DEFAULT_ORIGIN, SettingError, SettingReader};
 use super::table::{self, SETTINGS};
@@ -27,15 +29,18 @@ pub struct Inputs {
 }
 
 pub fn read(inputs: &Inputs) -> SettingReader {
-    let mut layers = Layers::default();
+    let mut errors = Vec::new();
+    let mut defaults = Layer::default();
     for setting in SETTINGS.iter() {
-        layers.set(setting.name, DEFAULT_ORIGIN, setting.default);
+        defaults.set(setting.name, DEFAULT_ORIGIN, setting.default, &mut errors);
     }
+    let mut layers = Config::builder().add_source(defaults);
     if let Some(path) = &inputs.file {
-        layers.values.extend(file::read(path, &mut layers.errors));
+        layers = layers.add_source(Layer(file::read(path, &mut errors)));
     }
+    let below = values(layers.clone());
     let overrides = reference::read::read(&inputs.env, |name| {
-        let value = layers.values.get(name);
+        let value = below.get(name);
         let is_default = value.is_some_and(|value| value.origin() == Some(DEFAULT_ORIGIN));
         // Half of an address takes the other half from the reference's default.
         if name == "debug.address" && is_default {
@@ -43,38 +48,70 @@ pub fn read(inputs: &Inputs) -> SettingReader {
         }
         value.and_then(text).unwrap_or_default()
     });
-    layers.errors.extend(overrides.errors);
+    errors.extend(overrides.errors);
+    let mut above = Layer::default();
     for (name, origin, text) in overrides.set {
-        layers.set(name, &origin, text);
+        above.set(name, &origin, text, &mut errors);
     }
     for (variable, text) in &inputs.env {
         if let Some(name) = variable.strip_prefix(VARIABLE_PREFIX) {
             let name = name.to_ascii_lowercase().replace("__", ".");
-            layers.set(&name, variable, text.clone());
+            above.set(&name, variable, text.clone(), &mut errors);
         }
     }
     for (flag, name, value) in &inputs.flags {
-        layers.set(name, flag, value.clone());
+        above.set(name, flag, value.clone(), &mut errors);
     }
-    let Layers { values, errors } = layers;
+    let values = values(layers.add_source(above));
     let (warnings, redis_variables) = (overrides.warnings, overrides.redis_variables);
     SettingReader { values, errors, warnings, redis_variables, settings: &SETTINGS }
 }
 
-/// The settings of the layers so far by name, each with its origin.
-#[derive(Debug, Default)]
-struct Layers {
-    values: BTreeMap<String, Value>,
-    errors: Vec<SettingError>,
+/// Settings by name, each with its origin; later ones replace earlier ones.
+#[derive(Clone, Debug, Default)]
+struct Layer(Vec<(String, Value)>);
+
+impl Source for Layer {
+    fn clone_into_box(&self) -> Box<dyn Source + Send + Sync> {
+        Box::new(self.clone())
+    }
+
+    fn collect(&self) -> Result<Map<String, Value>, config::ConfigError> {
+        Ok(self.0.iter().cloned().collect())
+    }
 }
 
-impl Layers {
-    /// Sets a value in place of that of a lower layer. An unknown name is an error.
-    fn set(&mut self, name: &str, origin: &str, value: impl Into<ValueKind>) {
-        let value = Value::new(Some(&origin.to_owned()), value);
+impl Layer {
+    /// Sets a value. An unknown name is an error: in the tree it could replace a group, or the value above it.
+    fn set(
+        &mut self,
+        name: &str,
+        origin: &str,
+        value: impl Into<ValueKind>,
+        errors: &mut Vec<SettingError>,
+    ) {
         match table::find(name) {
-            Some(_) => drop(self.values.insert(name.to_owned(), value)),
-            None => self.errors.push(table::unknown(name, origin)),
+            Some(_) => self.0.push((name.to_owned(), Value::new(Some(&origin.to_owned()), value))),
+            None => errors.push(table::unknown(name, origin)),
         }
+    }
+}
+
+fn values(layers: ConfigBuilder<DefaultState>) -> BTreeMap<String, Value> {
+    let mut values = BTreeMap::new();
+    // Layers cannot fail to collect: files were read before, variables are text.
+    flatten("", &layers.build().unwrap_or_default().cache, &mut values);
+    values
+}
+
+/// Adds the leaves of a tree by their dotted names.
+fn flatten(prefix: &str, value: &Value, leaves: &mut BTreeMap<String, Value>) {
+    match &value.kind {
+        ValueKind::Table(table) => {
+            for (key, value) in table {
+                flatten(&below(prefix, key), value, leaves);
+            }
+        }
+        _ => drop(leaves.insert(prefix.to_owned(), value.clone())),
     }
 }

@@ -1,5 +1,7 @@
 //! Reads the environment variables of envoyproxy/ratelimit (the reference): returns the settings that they override.
 
+use std::collections::BTreeMap;
+
 use super::variables::VARIABLES;
 use super::{RedisEffect, Variable, VariableEffect, go, no_effect};
 use crate::settings::secret;
@@ -28,6 +30,7 @@ pub struct Overrides {
 /// Reads the variables; `below` returns a setting's text in the layers below, without them.
 pub fn read(env: &[(String, String)], below: impl Fn(&str) -> String) -> Overrides {
     let mut overrides = Overrides::default();
+    let mut so_far = BTreeMap::new();
     let is_on =
         |name: &str| env.iter().any(|(set, text)| set == name && go::read_bool(text) == Some(true));
     let disables_stats = is_on("DISABLE_STATS");
@@ -42,7 +45,7 @@ pub fn read(env: &[(String, String)], below: impl Fn(&str) -> String) -> Overrid
                 variable.name
             ));
         } else if variable.kind.accepts(text) {
-            overrides.apply(variable, text, &below);
+            overrides.apply(variable, text, &below, &mut so_far);
         } else {
             overrides.errors.push(SettingError {
                 origin: variable.name.to_owned(),
@@ -62,11 +65,19 @@ pub fn read(env: &[(String, String)], below: impl Fn(&str) -> String) -> Overrid
 }
 
 impl Overrides {
-    fn apply(&mut self, variable: &'static Variable, text: &str, below: &impl Fn(&str) -> String) {
+    fn apply(
+        &mut self,
+        variable: &'static Variable,
+        text: &str,
+        below: &impl Fn(&str) -> String,
+        so_far: &mut BTreeMap<&'static str, String>,
+    ) {
         match variable.effect {
             VariableEffect::Set(name, meaning) => {
-                let without = self.text(name, below);
-                self.set(name, variable, &meaning.translate(text, &without));
+                let without = so_far.get(name).cloned().unwrap_or_else(|| below(name));
+                let text = meaning.translate(text, &without);
+                so_far.insert(name, text.clone());
+                self.set(name, variable, &text);
             }
             // The reference's default is empty, so that empty text is the same as unset.
             _ if text.is_empty() => {}
@@ -136,13 +147,10 @@ impl Overrides {
     /// Whether the servers of the group that `url` belongs to are sentinels.
     fn has_sentinels(&self, url: &str, below: &impl Fn(&str) -> String) -> bool {
         let group = url.strip_suffix(".url").unwrap_or_default();
-        self.text(&format!("{group}.topology"), below).eq_ignore_ascii_case("sentinel")
-    }
-
-    /// Returns the text of a setting, as the variables so far or the layers below have it.
-    fn text(&self, name: &str, below: &impl Fn(&str) -> String) -> String {
+        let name = format!("{group}.topology");
         let set = self.set.iter().rfind(|(set, ..)| *set == name);
-        set.map_or_else(|| below(name), |(_, _, text)| text.clone())
+        let topology = set.map_or_else(|| below(&name), |(_, _, text)| text.clone());
+        topology.eq_ignore_ascii_case("sentinel")
     }
 
     /// Makes Redis the store if variables ask for it, at the reference's address by default.
