@@ -26,21 +26,21 @@ pub(super) fn share(allowed: Option<u64>, grpc: usize, http: usize, resp: usize)
         return Shares { grpc, http, debug: http, resp };
     }
     let rest = allowed - OTHER_DESCRIPTORS.min(allowed / 2);
-    let debug = http.min(rest / 8).max(1);
+    let on_debug = http.min(rest / 8).max(1);
     let http = http.min(rest / 4).max(1);
     let resp = resp.min((rest / 4).max(1));
-    let grpc = grpc.min(rest.saturating_sub(http + debug + resp)).max(1);
+    let grpc = grpc.min(rest.saturating_sub(http + on_debug + resp)).max(1);
     tracing::warn!(
         allowed,
         needed,
         grpc,
         http,
-        debug,
+        debug = on_debug,
         resp,
         "open files are limited: fewer connections than grpc.max_connections, http.max_connections and \
          resp.max_connections; raise the hard limit (ulimit -Hn) or lower these settings"
     );
-    Shares { grpc, http, debug, resp }
+    Shares { grpc, http, debug: on_debug, resp }
 }
 
 #[cfg(test)]

@@ -173,8 +173,7 @@ impl Observer {
         let before = std::mem::replace(&mut self.problems, problems);
         log_store_problem(&before, &self.problems);
         for (problem, lasted) in self.repeats.due(now.elapsed, &self.problems) {
-            let (text, severity, for_s) =
-                (&problem.text, problem.severity.name(), lasted.as_secs());
+            let (text, severity, for_s) = (&problem.text, problem.severity, lasted.as_secs());
             tracing::warn!(problem = text, %severity, for_s, "problem with the rules");
         }
         let is_like = |(before, now): (&Problem, &Problem)| before.is_like(now);
@@ -238,7 +237,7 @@ fn log_store_problem(before: &[Problem], now: &[Problem]) {
     match (find(before), find(now)) {
         (Some(before), Some(now)) if before.is_like(&now) => {}
         (_, Some(now)) => {
-            let (problem, severity) = (now.text.as_str(), now.severity.name());
+            let (problem, severity) = (now.text.as_str(), now.severity);
             tracing::warn!(problem, %severity, "store problem");
         }
         (Some(_), None) => tracing::info!("store problem is over"),
