@@ -9,7 +9,7 @@ use crate::applied::look_up;
 use crate::limiter::Limiter;
 use crate::lookup::{KeyValues, Match, Matched};
 use crate::request::{Descriptor, Request};
-use crate::stats::add;
+use crate::stats::{add, count_rule};
 use weir_common::entry::OwnedEntry;
 use weir_common::failure::OnStoreFailure;
 use weir_controls::ActiveView;
@@ -150,14 +150,7 @@ impl<S: Store> Limiter<S> {
     /// Counts usage for the rule of a bucket, and for the key in the lists of top keys.
     fn count_usage(&self, domain: &str, rules: &Domain, matched: &Matched<'_, '_>, usage: Usage) {
         if let Match::Rule(Found { rule, .. }) = &matched.applies {
-            let entries = matched.descriptor.entries;
-            let series = rule.series.as_ref();
-            match series.map(|series| (series, rules.metric_path(rule, entries))) {
-                Some((series, path)) if path != rule.path() => {
-                    series.update(&path, |stats| add_usage(stats, usage));
-                }
-                _ => add_usage(&rule.stats, usage),
-            }
+            count_rule(rule, Some(rules), matched, |stats| add_usage(stats, usage));
         }
         let (Some(top), Some(plan)) = (&self.top, matched.counted_plan()) else { return };
         let (entries, rule) = (matched.counted_entries(plan), matched.path());

@@ -98,17 +98,7 @@ impl<'a> CountedHits<'a> {
                         add(bans, 1);
                     }
                 }
-                match (&rule.series, domain) {
-                    (Some(series), Some(domain)) => {
-                        let path = domain.metric_path(rule, matched.descriptor.entries);
-                        if path == rule.path() {
-                            self.add_to(&rule.stats, rule.shadow_mode);
-                        } else {
-                            series.update(&path, |stats| self.add_to(stats, rule.shadow_mode));
-                        }
-                    }
-                    _ => self.add_to(&rule.stats, rule.shadow_mode),
-                }
+                count_rule(rule, domain, matched, |stats| self.add_to(stats, rule.shadow_mode));
             }
             Match::Override(_) => {
                 if let Some(domain) = domain
@@ -169,6 +159,20 @@ impl<'a> CountedHits<'a> {
             top.return_hits((key.domain, key.entries, matched.path()), id, returned, near);
         }
     }
+}
+
+/// Counts for the rule of a descriptor, or for a series of the rule.
+// As `add_to`.
+#[inline(always)]
+pub(super) fn count_rule(
+    rule: &Rule,
+    domain: Option<&Domain>,
+    matched: &Matched<'_, '_>,
+    add_to: impl Fn(&RuleStats),
+) {
+    let (Some(series), Some(domain)) = (&rule.series, domain) else { return add_to(&rule.stats) };
+    let path = domain.metric_path(rule, matched.descriptor.entries);
+    if path == rule.path() { add_to(&rule.stats) } else { series.update(&path, add_to) }
 }
 
 /// Splits hits as the reference does, so that the counts of both for the same traffic agree: how many are over the
