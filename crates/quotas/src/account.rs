@@ -50,6 +50,12 @@ struct Sent {
     is_returnable: bool,
 }
 
+impl Sent {
+    fn is_applied(&self, now: Micros) -> bool {
+        self.at.saturating_add(REPORT_DELAY) <= now
+    }
+}
+
 /// The sums of the window of the newest grant that the store made.
 #[derive(Debug)]
 struct Window {
@@ -127,8 +133,7 @@ impl Account {
     /// Settles a report that arrives now, of hits that the client has admitted since its last one.
     pub fn report(&mut self, now: Micros, admitted: u64) -> Settled {
         let excess = admitted.saturating_sub(self.unreported);
-        let is_applied = |sent: &Sent| sent.at.saturating_add(REPORT_DELAY) <= now;
-        let newest = self.open.iter().rposition(is_applied).unwrap_or(0);
+        let newest = self.open.iter().rposition(|sent| sent.is_applied(now)).unwrap_or(0);
         let returnable = |sent: &Sent| if sent.is_returnable { u64::from(sent.hits) } else { 0 };
         let replaced: u64 = self.open.drain(..newest).map(|sent| returnable(&sent)).sum();
         let usable = self.open.iter().map(|sent| u64::from(sent.hits)).sum();
@@ -145,6 +150,11 @@ impl Account {
         let (undo, plan, window_end) = (Some(window.undo), window.plan.clone(), window.end);
         let unused = (hits > 0).then_some(Granted { hits, undo, plan, window_end });
         Settled { excess, unused }
+    }
+
+    /// Returns whether a report that arrives now was made after the newest grant was applied.
+    pub fn is_applied(&self, now: Micros) -> bool {
+        self.open.last().is_none_or(|sent| sent.is_applied(now))
     }
 
     /// Keeps unused hits of the last report for a later grant.

@@ -201,9 +201,18 @@ impl Bucket {
     /// Returns whether the client has enough until its next report, so that a grant of `hits` would bring nothing: as many,
     /// or what it needs where there is plenty; and it has not so much more that others should get that.
     pub fn has_enough(&self, hits: u32, now: Micros) -> bool {
-        let (has, hits, needed) = (self.account.unreported, u64::from(hits), self.needed());
+        let (has, needed) = (self.account.unreported, self.needed());
+        let most = match self.is_plenty(hits) {
+            true if self.idle_reports > 0 => u64::MAX,
+            _ => needed.max(hits.into()),
+        };
         let lasts = self.due > now.saturating_add(REPORT_INTERVAL);
-        self.has_grant(now) && lasts && (needed.min(hits)..=needed.max(hits)).contains(&has)
+        self.has_grant(now) && lasts && (needed.min(hits.into())..=most).contains(&has)
+    }
+
+    /// Returns whether the client has begun to be idle, with so much more than it needs that others may need it.
+    pub fn has_too_much(&self, now: Micros) -> bool {
+        self.is_active(now) && self.account.unreported > 2 * self.needed()
     }
 
     /// Returns whether there is so much of the key that a grant has more hits than the client needs.

@@ -174,7 +174,8 @@ impl<S: States> Visit<'_, S> {
             });
             let is_wanted = match self.event {
                 Event::Report { usage, is_first, .. } => {
-                    is_first || usage != Usage::default() || bucket.shrinks()
+                    let is_used = usage != Usage::default();
+                    is_first || is_used || bucket.shrinks() || bucket.has_too_much(now)
                 }
                 Event::Due => true,
                 Event::Changed => has_less,
@@ -237,7 +238,10 @@ impl<S: States> Visit<'_, S> {
     /// Grants what the Envoy has not used again, and what more the store grants. Returns what to order by that.
     async fn grant(&self, key: &BucketKey, unused: Option<&mut Granted>) -> NextOrder {
         let quotas = self.quotas;
-        let is_report = matches!(self.event, Event::Report { .. });
+        let (is_report, denied) = match self.event {
+            Event::Report { usage, .. } => (true, usage.denied),
+            Event::Due | Event::Changed => (false, 0),
+        };
         let (window, demand, shrinks, keeps) = self.with(|bucket, now| {
             let window = bucket.window.filter(|window| now < window.latest);
             let keeps = is_report && bucket.has_grant(now);
@@ -267,7 +271,9 @@ impl<S: States> Visit<'_, S> {
             false => size::size(left, demand, quotas.options.replicas.into(), is_last_part),
         };
         let has_enough = |bucket: &mut Bucket, now: Micros| {
-            let has_enough = bucket.has_enough(most, now);
+            // Denials show that nothing is left, whatever the sums of the reports allow.
+            let is_short = denied > 0 && bucket.account.is_applied(now);
+            let has_enough = !is_short && bucket.has_enough(most, now);
             if has_enough
                 && bucket.is_plenty(most)
                 && let Some(unused) = unused.as_deref_mut()

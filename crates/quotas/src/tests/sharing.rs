@@ -31,9 +31,10 @@ struct Envoy {
 }
 
 impl Envoy {
-    fn new(bench: &Bench, at: u64, load: u64) -> Envoy {
+    /// `start` is when in a minute an Envoy with one request a minute sends it.
+    fn new(bench: &Bench, at: u64, load: u64, start: Micros) -> Envoy {
         let next_report = START + (at + 1) * 17 * SECOND / 10 % REPORT_INTERVAL;
-        let coming = at * 7_919 * SECOND % MINUTE;
+        let coming = (at * 7_919 * SECOND + MINUTE - start) % MINUTE;
         let (is_known, order, ends, tokens, unreported) = Default::default();
         let stream = bench.open();
         Envoy { stream, load, coming, next_report, is_known, order, ends, tokens, unreported }
@@ -107,11 +108,11 @@ impl Envoy {
 }
 
 /// Simulates Envoys with these requests a minute, and asserts the bound. Returns the percent of what could be admitted.
-fn simulate(loads: &[u64]) -> f64 {
-    let bench = Bench::new(RULES, OPTIONS);
+fn simulate(loads: &[u64], replicas: u32, start: Micros) -> f64 {
+    let bench = Bench::new(RULES, QuotaOptions { replicas, ..OPTIONS });
     let envoys = loads.iter().enumerate();
     let mut envoys: Vec<Envoy> =
-        envoys.map(|(at, load)| Envoy::new(&bench, at as u64, *load)).collect();
+        envoys.map(|(at, load)| Envoy::new(&bench, at as u64, *load, start)).collect();
     let (mut all_offered, mut all_admitted) = (0, 0);
     for window in 0..WINDOWS {
         let mut used = 0;
@@ -147,8 +148,21 @@ fn most_of_the_limit_is_used_and_never_more() {
         (&[200; 3], 95.0, 97.2),
     ];
     for (loads, least, model) in cases {
-        let admitted = simulate(loads);
+        let admitted = simulate(loads, 1, 0);
         eprintln!("{loads:?}: {admitted:.1} %, by the model {model} %");
         assert!(admitted >= least, "{loads:?}: {admitted:.1} %, by the model {model} %");
+    }
+}
+
+#[test]
+fn idle_envoys_keep_little_from_one_with_all_of_the_load() {
+    for start in (0..60).step_by(10) {
+        for (envoys, replicas) in [(10, 1), (5, 2)] {
+            let mut loads = vec![1; envoys];
+            loads[0] = 5_000;
+            let admitted = simulate(&loads, replicas, start * SECOND);
+            eprintln!("{envoys} Envoys from second {start}, {replicas} replicas: {admitted:.1} %");
+            assert!(admitted >= 90.0, "{admitted:.1} %");
+        }
     }
 }

@@ -138,9 +138,8 @@ fn nothing_is_granted_in_the_last_two_seconds() {
 fn a_grant_is_renewed_before_it_ends_if_the_bucket_was_used_lately() {
     let mut one = One::new(A);
     assert_eq!(one.report(0, 0, 1), pair(500, 20));
+    assert_eq!(one.report(5_000, 0, 0), []);
     assert_eq!(one.due(19_799), []);
-    // A report at the same time does not delay it.
-    assert_eq!((one.report(19_800, 0, 0), one.until_due()), (vec![], 0));
     assert_eq!(one.due(19_800), pair(20, 20));
     assert_eq!((one.report(25_000, 0, 0), one.left()), (vec![], 980));
     assert_eq!(one.due(39_600), deny(23));
@@ -188,6 +187,26 @@ fn an_idle_bucket_shrinks_to_one_hit_and_is_abandoned() {
     assert_eq!((one.left(), one.buckets(), one.stream.until_due()), (999, 0, None));
     // Its next request is reported at once.
     assert!(matches!(one.report(21_000, 0, 1)[..], [_, Some((Order::Admit(_), 20))]));
+}
+
+#[test]
+fn a_bucket_that_begins_to_be_idle_keeps_little_where_others_have_a_load() {
+    let mut one = One::new(A);
+    let mut other = one.bench.open();
+    let mut report = |one: &mut One, ms: u64, admitted: u64, denied: u64| {
+        one.bench.clock.set(START + ms * 1_000);
+        let reports = [(Some(id(A)), usage(admitted, denied))];
+        other.report(message("d", reports.into_iter()), |_| true).expect("a valid report");
+        orders(sent(&mut other))
+    };
+    assert_eq!(report(&mut one, 0, 0, 1), pair(500, 20));
+    assert_eq!(one.report(1_000, 0, 1), pair(125, 20));
+    assert_eq!(report(&mut one, 5_000, 500, 900), pair(187, 20));
+    assert_eq!(one.report(6_000, 0, 0), pair(1, 20));
+    // Its hits are back a report later; it is granted no more until it has requests.
+    assert_eq!((one.report(11_000, 0, 0), one.left()), (vec![], 312));
+    // Denials show that nothing is left of a grant, although some hits of all may not be reported yet.
+    assert_eq!(report(&mut one, 11_000, 180, 1_000), pair(93, 20));
 }
 
 #[test]
