@@ -162,7 +162,7 @@ impl<'a> CountedHits<'a> {
 }
 
 /// Counts for the rule of a descriptor, or for a series of the rule.
-// As `add_to`.
+// Inlined, as `add_to` must not become a call.
 #[inline(always)]
 pub(super) fn count_rule(
     rule: &Rule,

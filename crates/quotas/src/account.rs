@@ -158,7 +158,7 @@ impl Account {
     }
 
     /// Keeps unused hits of the last report for a later grant.
-    pub fn keep(&mut self, unused: &mut Granted) {
+    pub fn keep_unused(&mut self, unused: &mut Granted) {
         if let Some(window) = self.window.as_deref_mut() {
             window.returned -= u64::from(std::mem::take(&mut unused.hits));
         }

@@ -137,6 +137,8 @@ pub(crate) struct Bucket {
     pub reported_at: Micros,
     /// Reports that wait because the last one is too recent, summed, and when the first of them arrived.
     pub waiting: Option<Box<(Micros, Usage)>>,
+    /// Whether its last report was the first one since its first grant.
+    pub follows_first_grant: bool,
     /// The reports without requests in a row.
     pub idle_reports: u8,
     /// Until when a report may have requests that passed by an order to allow all, or by a grant of an earlier stream.
@@ -198,11 +200,11 @@ impl Bucket {
         matches!(self.order, Some(Order::Admit(_))) && now < self.due
     }
 
-    /// Returns whether the client has enough until its next report, so that a grant of `hits` would bring nothing: as many,
-    /// or what it needs where there is plenty; and it has not so much more that others should get that.
+    /// Returns whether a new grant of `hits` would bring the client nothing until its next report. It must not hold so much
+    /// that others should get it.
     pub fn has_enough(&self, hits: u32, now: Micros) -> bool {
         let (has, needed) = (self.account.unreported, self.needed());
-        let most = match self.is_plenty(hits) {
+        let most = match self.is_doubled(hits) {
             true if self.idle_reports > 0 => u64::MAX,
             _ => needed.max(hits.into()),
         };
@@ -210,13 +212,14 @@ impl Bucket {
         self.has_grant(now) && lasts && (needed.min(hits.into())..=most).contains(&has)
     }
 
-    /// Returns whether the client has begun to be idle, with so much more than it needs that others may need it.
-    pub fn has_too_much(&self, now: Micros) -> bool {
-        self.is_active(now) && self.account.unreported > 2 * self.needed()
+    /// Returns whether its first grant, for which no demand was known, is so much more than it needs that others may need
+    /// that.
+    pub fn has_too_much(&self) -> bool {
+        self.follows_first_grant && self.account.unreported > 2 * self.needed()
     }
 
-    /// Returns whether there is so much of the key that a grant has more hits than the client needs.
-    pub fn is_plenty(&self, hits: u32) -> bool {
+    /// Returns whether a grant has more hits than the client needs, since there is plenty.
+    pub fn is_doubled(&self, hits: u32) -> bool {
         u64::from(hits) > self.needed()
     }
 

@@ -11,7 +11,7 @@ use crate::account::{Granted, REPORT_DELAY};
 use crate::bucket::{Bucket, BucketId, EARLY, Event, Order, PLAIN_ORDER, QuotaAction};
 use crate::options::Fallback;
 use crate::quotas::{Quotas, StreamBuckets, add};
-use crate::size::{self, LAST_PART};
+use crate::size;
 use crate::window::WindowEnd;
 use weir_common::failure::OnStoreFailure;
 use weir_controls::ActiveView;
@@ -121,6 +121,7 @@ impl<S: States> Visit<'_, S> {
         let requests = usage.admitted.saturating_add(usage.denied);
         let (settled, may_have_passed) = self.with(|bucket, now| {
             let requests_32 = u32::try_from(requests).unwrap_or(u32::MAX);
+            bucket.follows_first_grant = !is_first && bucket.demand.is_none();
             bucket.demand = (!is_first).then_some(requests_32);
             bucket.idle_reports =
                 if requests == 0 { bucket.idle_reports.saturating_add(1) } else { 0 };
@@ -150,6 +151,11 @@ impl<S: States> Visit<'_, S> {
         settled.unused.filter(|unused| Arc::ptr_eq(&unused.plan, &key.plan))
     }
 
+    fn count_granted(&self, hits: u32) {
+        add(&self.quotas.counts.granted, hits.into());
+        self.with(|bucket, _| bucket.granted += u64::from(hits));
+    }
+
     fn count_returned(&self, hits: u32) {
         add(&self.quotas.counts.returned, hits.into());
         self.with(|bucket, _| bucket.returned += u64::from(hits));
@@ -175,7 +181,7 @@ impl<S: States> Visit<'_, S> {
             let is_wanted = match self.event {
                 Event::Report { usage, is_first, .. } => {
                     let is_used = usage != Usage::default();
-                    is_first || is_used || bucket.shrinks() || bucket.has_too_much(now)
+                    is_first || is_used || bucket.shrinks() || bucket.has_too_much()
                 }
                 Event::Due => true,
                 Event::Changed => has_less,
@@ -198,7 +204,6 @@ impl<S: States> Visit<'_, S> {
         let actions = self.with(|bucket, now| {
             let lasts = window.grant_for(now)?;
             let hits = granted.hits;
-            bucket.granted += u64::from(hits);
             bucket.plan = Some(granted.plan.clone());
             bucket.account.grant(now, granted);
             bucket.order(now, Order::Admit(hits), lasts);
@@ -235,13 +240,14 @@ impl<S: States> Visit<'_, S> {
         smallvec![QuotaAction::order(self.id.clone(), order, lasts)]
     }
 
-    /// Grants what the Envoy has not used again, and what more the store grants. Returns what to order by that.
+    /// Grants unused hits again, and more from the store. Returns what to order by that.
     async fn grant(&self, key: &BucketKey, unused: Option<&mut Granted>) -> NextOrder {
         let quotas = self.quotas;
-        let (is_report, denied) = match self.event {
-            Event::Report { usage, .. } => (true, usage.denied),
-            Event::Due | Event::Changed => (false, 0),
+        let report = match self.event {
+            Event::Report { at, usage, .. } => Some((at, usage)),
+            Event::Due | Event::Changed => None,
         };
+        let is_report = report.is_some();
         let (window, demand, shrinks, keeps) = self.with(|bucket, now| {
             let window = bucket.window.filter(|window| now < window.latest);
             let keeps = is_report && bucket.has_grant(now);
@@ -259,27 +265,28 @@ impl<S: States> Visit<'_, S> {
             Some(left) => left,
             None => self.charge(key, Op::Take(0)).await.map_or(0, |look| look.remaining),
         };
-        let same_window = |unused: &&mut Granted| {
+        let is_same_window = |unused: &&mut Granted| {
             window.is_some_and(|window| window.end.get() == unused.window_end)
         };
-        let mut unused = unused.filter(same_window);
+        let mut unused = unused.filter(is_same_window);
         let unused_hits = unused.as_ref().map_or(0, |unused| unused.hits);
         let left = left.saturating_add(unused_hits.into());
-        let is_last_part = window.is_some_and(|window| window.left(now) <= LAST_PART);
+        let window_left = window.map_or(Micros::MAX, |window| window.left(now));
         let most = match shrinks {
             true => 1,
-            false => size::size(left, demand, quotas.options.replicas.into(), is_last_part),
+            false => size::size(left, demand, quotas.options.replicas.into(), window_left),
         };
         let has_enough = |bucket: &mut Bucket, now: Micros| {
             // Denials show that nothing is left, whatever the sums of the reports allow.
-            let is_short = denied > 0 && bucket.account.is_applied(now);
+            let is_short =
+                report.is_some_and(|(at, usage)| usage.denied > 0 && bucket.account.is_applied(at));
             let has_enough = !is_short && bucket.has_enough(most, now);
             if has_enough
-                && bucket.is_plenty(most)
+                && bucket.is_doubled(most)
                 && let Some(unused) = unused.as_deref_mut()
                 && unused.hits <= most
             {
-                bucket.account.keep(unused);
+                bucket.account.keep_unused(unused);
             }
             has_enough
         };
@@ -294,9 +301,9 @@ impl<S: States> Visit<'_, S> {
             },
         };
         if let Some(unused) = unused {
-            let again = granted.take(unused, most.saturating_sub(granted.hits));
-            add(&quotas.counts.granted, again.into());
-            self.count_returned(again);
+            let regranted = granted.take(unused, most.saturating_sub(granted.hits));
+            self.count_granted(regranted);
+            self.count_returned(regranted);
         }
         match granted.hits {
             0 => nothing(),
@@ -337,17 +344,20 @@ impl<S: States> Visit<'_, S> {
         }
         let window = WindowEnd::new(&key.plan, store_now, sent, answered);
         quotas.keys.set_left(self.key_hash(key), decision.remaining, window.earliest);
-        self.with(|bucket, _| bucket.window = Some(window));
+        self.with(|bucket, _| bucket.window = is_by_store.then_some(window));
         // Several: the clock has stepped back behind the window of some limit. That is not worth it.
         let undo = match undos.as_slice() {
             [undo] if is_by_store => Some(*undo),
             _ => None,
         };
-        add(&quotas.counts.granted, hits.into());
-        if let (None, Some(undo)) = (window.grant_for(quotas.now()), undo) {
-            self.charge(key, Op::Undo(undo)).await;
+        if window.grant_for(quotas.now()).is_none() {
+            // Too late.
+            if let Some(undo) = undo {
+                self.charge(key, Op::Undo(undo)).await;
+            }
             return Err(nothing());
         }
+        self.count_granted(hits);
         let (plan, window_end) = (key.plan.clone(), window.end.get());
         Ok((Granted { hits, undo, plan, window_end }, window))
     }

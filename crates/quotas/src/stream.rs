@@ -3,7 +3,7 @@
 //!
 //! | what happens | what follows for a bucket |
 //! | --- | --- |
-//! | a report with requests | the next grant is made; unused hits of earlier ones are a part of it, or returned |
+//! | a report with requests | the next grant is made; unused hits of earlier ones are kept for it, a part of it, or returned |
 //! | reports without requests | after the third a grant of one hit, after the fourth it is abandoned |
 //! | its order is about to end | the next grant if it had requests lately, else a denial |
 //! | its window has ended | the same |
@@ -100,15 +100,15 @@ impl<S: States> QuotaStream<S> {
     /// The report is invalid. Nothing of it was counted.
     pub fn report<'a>(
         &mut self,
-        report: QuotaReport<'_, impl Iterator<Item = (Option<ReportedId<'a>>, Usage)>>,
+        report: QuotaReport<'_, impl Iterator<Item = (Option<ReportedId<'a>>, Usage)> + Clone>,
         mut hold: impl FnMut(usize) -> bool,
     ) -> Result<(), ReportError> {
         let QuotaReport { domain, buckets, waited } = report;
         let now = self.quotas.now();
         let at = now.saturating_sub(Micros::try_from(waited.as_micros()).unwrap_or(now));
-        let usages: Option<Vec<(ReportedId<'a>, Usage)>> =
-            buckets.map(|(id, usage)| Some((id?, usage))).collect();
-        let usages = usages.ok_or(ReportError::BadBucket)?;
+        if buckets.clone().any(|(id, _)| id.is_none()) {
+            return Err(ReportError::BadBucket);
+        }
         let (counts, options) = (&self.quotas.counts, &self.quotas.options);
         let mut stream = self.buckets.lock();
         match (&*stream.domain, domain) {
@@ -120,7 +120,7 @@ impl<S: States> QuotaStream<S> {
             (known, named) if known != named => return Err(ReportError::OtherDomain),
             _ => {}
         }
-        for (reported, usage) in usages {
+        for (reported, usage) in buckets.filter_map(|(id, usage)| Some((id?, usage))) {
             add(&counts.admitted, usage.admitted);
             add(&counts.denied, usage.denied);
             let Some((bucket, known)) = stream.buckets.get_key_value_mut(&reported) else {
@@ -139,12 +139,16 @@ impl<S: States> QuotaStream<S> {
                 }
                 continue;
             };
-            // Also where one message has it twice.
+            // A further report within a second waits, also one of the same message.
             if now < known.settles_at() {
-                self.due.remove(&(known.next_visit(), bucket.clone()));
-                let waiting = known.waiting.get_or_insert_with(|| Box::new((at, Usage::default())));
-                waiting.1.add(usage);
-                self.due.insert((known.next_visit(), bucket.clone()));
+                match &mut known.waiting {
+                    Some(waiting) => waiting.1.add(usage),
+                    None => {
+                        self.due.remove(&(known.next_visit(), bucket.clone()));
+                        known.waiting = Some(Box::new((at, usage)));
+                        self.due.insert((known.next_visit(), bucket.clone()));
+                    }
+                }
                 continue;
             }
             known.reported_at = now;

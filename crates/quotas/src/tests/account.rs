@@ -31,7 +31,7 @@ enum Step {
     Grant { hits: u32, way: u64, is_new_window: bool, is_by_store: bool },
     Deny { way: u64 },
     Requests(u32),
-    Report { way: u64 },
+    Report { way: u64, keeps_unused: bool },
     LoseStream,
     Restart,
 }
@@ -44,7 +44,8 @@ fn step() -> impl Strategy<Value = Step> {
         }),
         2 => (0..10_u64).prop_map(|way| Step::Deny { way }),
         12 => (1..40_u32).prop_map(Step::Requests),
-        12 => (0..=30_u64).prop_map(|way| Step::Report { way }),
+        12 => (0..=30_u64, any::<bool>())
+            .prop_map(|(way, keeps_unused)| Step::Report { way, keeps_unused }),
         1 => Just(Step::LoseStream),
         1 => Just(Step::Restart),
     ]
@@ -74,7 +75,8 @@ struct Envoy {
     has_lost: bool,
     /// Orders under way: when each arrives, which it is (none: of an earlier stream), and its tokens.
     orders: VecDeque<(Micros, Option<usize>, u64)>,
-    reports: VecDeque<(Micros, u64)>,
+    /// When each arrives, what was admitted, and whether what it shows to be unused waits for a later report.
+    reports: VecDeque<(Micros, u64, bool)>,
     order: Option<usize>,
     tokens: u64,
     ends: Micros,
@@ -109,10 +111,10 @@ impl Envoy {
                     self.sent[order].used += admitted;
                 }
             }
-            Step::Report { way } => {
+            Step::Report { way, keeps_unused } => {
                 let before = self.reports.back().map_or(0, |report| report.0);
                 let admitted = std::mem::take(&mut self.admitted);
-                self.reports.push_back((before.max(now + way * TICK), admitted));
+                self.reports.push_back((before.max(now + way * TICK), admitted, keeps_unused));
             }
             Step::LoseStream => {
                 (self.account, self.sent, self.sums, self.reports) = Default::default();
@@ -137,20 +139,21 @@ impl Envoy {
             (self.order, self.tokens) = (arrived.1, arrived.2);
             self.ends = arrived.0 + 8 * SECOND;
         }
-        while let Some((arrived, admitted)) = self.reports.pop_front_if(|report| report.0 <= now) {
-            self.settle(arrived, admitted);
+        while let Some((arrived, admitted, keeps)) =
+            self.reports.pop_front_if(|report| report.0 <= now)
+        {
+            self.settle(arrived, admitted, keeps);
         }
     }
 
     /// Settles a report. Expects what the header of the account says, by all that was ever sent.
-    fn settle(&mut self, now: Micros, admitted: u64) {
+    fn settle(&mut self, now: Micros, admitted: u64, keeps_unused: bool) {
         let settled = self.account.report(now, admitted);
         assert!(settled.excess == 0 || self.has_lost, "{self:?}");
         let returns = settled
             .unused
             .as_ref()
             .map(|unused| (unused.undo.expect("hits of the store").taken, u64::from(unused.hits)));
-        self.unused = settled.unused.or(self.unused.take());
         let Some(window) = self.sent.iter().rev().find_map(|sent| sent.window) else {
             return assert_eq!(returns, None);
         };
@@ -161,6 +164,12 @@ impl Envoy {
         *reported += admitted;
         let expected = replaced.sum::<u64>().saturating_sub(*reported + *returned);
         *returned += expected;
+        let mut unused = settled.unused;
+        if let Some(unused) = unused.as_mut().filter(|_| keeps_unused) {
+            self.account.keep_unused(unused);
+            *returned -= expected;
+        }
+        self.unused = unused.filter(|_| !keeps_unused).or(self.unused.take());
         assert_eq!(returns, (expected > 0).then_some((window * MINUTE, expected)), "{self:?}");
     }
 

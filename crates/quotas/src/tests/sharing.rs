@@ -109,7 +109,11 @@ impl Envoy {
 
 /// Simulates Envoys with these requests a minute, and asserts the bound. Returns the percent of what could be admitted.
 fn simulate(loads: &[u64], replicas: u32, start: Micros) -> f64 {
-    let bench = Bench::new(RULES, QuotaOptions { replicas, ..OPTIONS });
+    simulate_rules(RULES, loads, replicas, start)
+}
+
+fn simulate_rules(rules: &str, loads: &[u64], replicas: u32, start: Micros) -> f64 {
+    let bench = Bench::new(rules, QuotaOptions { replicas, ..OPTIONS });
     let envoys = loads.iter().enumerate();
     let mut envoys: Vec<Envoy> =
         envoys.map(|(at, load)| Envoy::new(&bench, at as u64, *load, start)).collect();
@@ -165,4 +169,14 @@ fn idle_envoys_keep_little_from_one_with_all_of_the_load() {
             assert!(admitted >= 90.0, "{admitted:.1} %");
         }
     }
+}
+
+/// What is left of grants when a window ends stays charged to longer limits.
+#[test]
+fn little_of_a_longer_limit_is_lost_at_the_ends_of_windows() {
+    let both = "rate_limits: [{unit: minute, requests_per_unit: 1000}, {unit: hour, requests_per_unit: 2100}]";
+    let rules = RULES.replace("rate_limit: {unit: minute, requests_per_unit: 1000}", both);
+    assert_ne!(rules, RULES);
+    let admitted = simulate_rules(&rules, &[60], 1, 0);
+    assert!(admitted >= 95.0, "{admitted:.1} %");
 }

@@ -11,6 +11,7 @@ use weir_controls::{Action as Do, Control};
 const RULES: &str = "domain: d
 descriptors:
   - {key: user, rate_limit: {unit: minute, requests_per_unit: 1000}}
+  - {key: hourly, rate_limit: {unit: hour, requests_per_unit: 1000}}
   - {key: few, rate_limit: {unit: minute, requests_per_unit: 3}}
   - {key: free, rate_limit: {unlimited: true}}
   - {key: shadow, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 10}}
@@ -21,6 +22,7 @@ descriptors:
 ";
 
 const A: &[Entry<'_>] = &[("user", "a")];
+const HOURLY: &[Entry<'_>] = &[("hourly", "x")];
 const FEW: &[Entry<'_>] = &[("few", "x")];
 const PATH: &[Entry<'_>] = &[("path", "/"), ("client", "x")];
 const CLIENT: &[Entry<'_>] = &[("client", "x"), ("path", "/")];
@@ -147,7 +149,7 @@ fn a_grant_is_renewed_before_it_ends_if_the_bucket_was_used_lately() {
 
 #[test]
 fn where_there_is_plenty_a_grant_is_for_three_reports_and_takes_what_was_not_used() {
-    let mut one = One::new(A);
+    let mut one = One::new(HOURLY);
     assert_eq!((one.report(0, 0, 1), one.left()), (pair(500, 20), 500));
     assert_eq!((one.report(5_000, 5, 0), one.left()), (pair(40, 20), 460));
     // More than the next grant can take is returned at once.
@@ -160,8 +162,8 @@ fn where_there_is_plenty_a_grant_is_for_three_reports_and_takes_what_was_not_use
     assert_eq!((one.report(35_000, 5, 0), one.left()), (pair(40, 20), 885));
     let bucket = one.listed();
     assert_eq!((bucket.granted, bucket.admitted, bucket.returned), (620, 35, 505));
-    // Who needs more gets it at once.
-    assert_eq!(one.report(40_000, 40, 10), pair(110, 18));
+    // A client that needs more gets it at once.
+    assert_eq!(one.report(40_000, 40, 10), pair(110, 20));
 }
 
 #[test]
