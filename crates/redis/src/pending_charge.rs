@@ -117,7 +117,11 @@ impl PendingCharge {
             Op::Reservation(op) => self.plan.charge_reservation(state, &mut reservation, now, op),
             op => self.plan.charge_hashed(state, now, op, self.hold),
         };
-        let (allowed, reserved) = (outcome.decision.allowed, reserved(&outcome.decision));
+        let allowed = outcome.decision.allowed;
+        let reserved = match self.op {
+            Op::Reservation(_) => reserved(&outcome.decision),
+            _ => None,
+        };
         let answered = self.reply.set(self.index as usize, Ok(outcome.decision));
         let orphaned = reserved.filter(|_| !answered);
         Decided {

@@ -37,7 +37,7 @@ use crate::codec::counter::{
 use crate::pending_charge::{PendingCharge, fail_all};
 use crate::reply::Reply;
 use weir_limit::{Micros, Op};
-use weir_store::{StoreError, plain_hits};
+use weir_store::StoreError;
 
 /// The most hits of one `INCRBY`; more go by the script. A counter has room for 65,536 times as many above its maximum,
 /// so it would take as many round trips at once to reach the next window.
@@ -221,7 +221,7 @@ impl Increment {
 
 /// Returns the hits of a charge that `INCRBY` can make, 0 for a look.
 pub(super) fn increment_hits(charge: &PendingCharge) -> Option<u32> {
-    let hits = plain_hits(charge.op)?;
+    let Op::Take(hits) = charge.op else { return None };
     let plain = charge.group.is_none() && !charge.alone && !charge.asking;
     let counts_all = lone_window(&charge.plan).is_some_and(|(limit, _)| limit.charge_denied);
     u32::try_from(hits).ok().filter(|&hits| plain && counts_all && hits <= MAX_HITS)

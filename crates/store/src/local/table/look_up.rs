@@ -7,11 +7,11 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use super::{LeaseCharge, LocalTable, Sent};
-use crate::charge::{Batch, Charge, plain_hits};
+use crate::charge::{Batch, Charge};
 use crate::local::hot_keys::Recent;
 use crate::local::lease::Lease;
 use crate::memory::fingerprint::Fingerprint;
-use weir_limit::{Decision, Micros};
+use weir_limit::{Decision, Micros, Op};
 
 impl LocalTable {
     /// Looks up the charges of a batch; none if nothing can be known of them.
@@ -102,8 +102,9 @@ impl LookUp<'_> {
         // Read for each charge, and under the lock: a thread that waited for it may have slept.
         let now = table.now();
         let is_same_plan = Arc::ptr_eq(&lease.plan, charge.plan);
-        let hits = plain_hits(charge.op).filter(|_| self.serves && is_same_plan);
-        if let Some(hits) = hits
+        if let Op::Take(hits) = charge.op
+            && self.serves
+            && is_same_plan
             && let Some(decision) = lease.serve(hits, now)
         {
             if hits > 0 {
