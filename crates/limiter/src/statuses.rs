@@ -1,4 +1,4 @@
-//! Makes the decision on a request from the answers of the store, and counts it: the last step of `decide`.
+//! Makes the decision on a request from the answers of the store, and counts it: the last step of `limiter`.
 
 use crate::decision::{Answered, Decided, RequestDecision, RequestError, ShownLimit, Status};
 use crate::holds::Holds;
