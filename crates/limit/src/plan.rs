@@ -17,9 +17,9 @@ use crate::algorithms::concurrency::hash_hold_id;
 use crate::algorithms::reduce_bucket::ReduceBucket;
 use crate::algorithms::{Algorithm, LimitState};
 use crate::ban::{Ban, BanState};
-use crate::decision::{ChargeOutcome, Decision, Fill};
+use crate::decision::Decision;
 use crate::hit_log::{HitLog, LogBounds};
-use crate::limit::Limit;
+use crate::limit::{ChargeOutcome, Fill, Limit};
 use crate::saved::{self, SavedNumbers};
 use crate::time::{Micros, SECOND, Unit};
 

@@ -229,8 +229,10 @@ fn near<'a>(counted: &CountedHits<'a>) -> NearAdmissions<'a> {
         let (limit, reset_after) = (decision.limit, decision.reset_after);
         near.extend(admission(plan, &NearLimit { limit, used, reset_after }));
     }
-    let others = decision.near.iter().filter(|near| admits(near.limit));
-    near.extend(others.filter_map(|limit| admission(plan, limit)));
+    if let Some(others) = &decision.near {
+        let others = others.iter().filter(|near| admits(near.limit));
+        near.extend(others.filter_map(|limit| admission(plan, limit)));
+    }
     near
 }
 

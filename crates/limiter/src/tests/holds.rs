@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use super::limits::entry;
 use super::*;
-use weir_limit::{Decision, NearLimits, Op, ReservationResult, Source, UpTo};
+use weir_limit::{Decision, Op, ReservationResult, Source, UpTo};
 use weir_store::{Answers, Batch, Charge, Key, Role, Store};
 
 const RULES: &str = "domain: d
@@ -152,7 +152,7 @@ fn if_the_outcome_is_unknown_only_holds_with_an_id_are_released() {
         granted: 3,
         reserved: 0,
         reservation: ReservationResult::None,
-        near: NearLimits::default(),
+        near: None,
     };
     let degraded = Decision { source: Source::Degraded, ..decision.clone() };
     let bench = Bench::new(RULES);

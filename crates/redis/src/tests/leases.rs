@@ -82,7 +82,8 @@ fn below(bound: u64) -> u64 {
 /// What differs while requests take their `time`: where it was decided, and waits by that time.
 fn assert_equal(decision: &Decision, expected: &Decision, time: Duration, what: &str) {
     let near = |decision: &Decision| -> Vec<_> {
-        decision.near.iter().map(|near| (near.limit, near.used)).collect()
+        let near = decision.near.iter().flat_map(|limits| limits.iter());
+        near.map(|near| (near.limit, near.used)).collect()
     };
     let numbers = |decision: &Decision| {
         let Decision { allowed, limit, used_before, remaining, .. } = *decision;
