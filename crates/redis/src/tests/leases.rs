@@ -76,7 +76,7 @@ fn one_replica_answers_as_without_leases() {
 
 /// A random number below a bound.
 fn below(bound: u64) -> u64 {
-    (weir_common::random::random() * bound as f64) as u64
+    (weir_common::threads::random() * bound as f64) as u64
 }
 
 /// What differs while requests take their `time`: where it was decided, and waits by that time.
