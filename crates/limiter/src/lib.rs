@@ -36,7 +36,7 @@ mod tests;
 pub use applied::Applied;
 pub use decision::{Burst, RequestDecision, RequestError, ShownLimit, Status};
 pub use denials::{Denial, DenialFeed, DenialSample, rule_id};
-pub use holds::Holds;
+pub use holds::{Holds, TakenHolds};
 pub use inspect::{
     CountResult, CountedSpan, DescriptorState, GrantedState, HoldState, InspectedBan,
     InspectedLimit, LeasedState,

@@ -116,9 +116,9 @@ impl<S: Store> Limiter<S> {
 }
 
 impl<S: Store> Limiter<S> {
-    /// Decides a request by the rules of one snapshot, within `timeout`. What it takes of concurrency
-    /// limits, and what it reserves, is added to `holds`, also if the outcome is an error. Of a denied
-    /// request, [`Holds::denied`] returns the reservations, which are to be cancelled at once.
+    /// Decides a request by the rules of one snapshot, within `timeout`. What it takes of concurrency limits, and what it
+    /// reserves, is added to `holds`, also if the outcome is an error. Of a denied request,
+    /// [`TakenHolds::denied`](crate::TakenHolds::denied) returns the reservations, which are to be cancelled at once.
     ///
     /// # Errors
     /// The request is invalid, there are no rules, or the store failed, which may have charged a part of it.
