@@ -138,7 +138,7 @@ impl Plan {
         hold: Option<&str>,
     ) -> ChargeOutcome {
         let limit = match &*self.limits {
-            [limit] if limit.algorithm.packs() => limit,
+            [limit] if self.packs => limit,
             _ => return self.charge(&mut State::default(), now, op, hold),
         };
         let (mut states, mut log) = ([limit.algorithm.unpack(*packed, now)], HitLog::default());
