@@ -70,7 +70,7 @@ impl Reply {
         deadline: Option<Instant>,
         span: Option<&Span>,
     ) -> Reply {
-        let answers = Answers::from_elem(Err(unanswered), charges);
+        let answers = (0..charges).map(|_| Err(unanswered)).collect();
         let inner = Inner { answers, missing: charges, dropped: false, waker: None };
         let abandoned = AtomicBool::new(false);
         let spans = span.map(|span| {
