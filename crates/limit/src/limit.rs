@@ -1,7 +1,6 @@
 //! One limit of a rule: what it answers about the state of a key, and how it is charged alone. `plan` charges several,
 //! with the same outcome: the decision, and what a store must know of the new state.
 
-use std::collections::VecDeque;
 use std::fmt;
 
 use crate::algorithm::{Hits, Levels, LimitAlgorithm, Packed, Verdict};
@@ -12,7 +11,7 @@ use crate::numbers::{Numbers, NumbersChange, NumbersError};
 use crate::time::{Micros, Unit};
 
 /// An empty log of hits, for states packed into 12 bytes: their algorithms read none.
-static NO_LOG: HitLog = HitLog::Stamps(VecDeque::new());
+static NO_LOG: HitLog = HitLog::EMPTY;
 
 /// One limit of a rule: an algorithm with its parameters, and how its answers are shown.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -329,9 +329,9 @@ pub struct State {
 }
 
 impl State {
-    /// Returns the state of all limits of a plan, in their order, with the log of its sliding_log limits.
-    pub fn new(limits: Box<[LimitState]>, log: HitLog) -> State {
-        State { limits, log, ban: None }
+    /// Returns the state of all limits of a plan, in their order.
+    pub fn new(limits: Box<[LimitState]>) -> State {
+        State { limits, log: HitLog::EMPTY, ban: None }
     }
 
     /// Returns the state with the strikes and the ban of its key.

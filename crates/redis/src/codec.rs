@@ -231,6 +231,6 @@ impl<'p> PlanCodec<'p> {
                 each!(algorithm, codec => codec.read_rest(state, &mut text))?;
             }
         }
-        Some((State::new(states.into(), HitLog::default()).with_ban(ban), head, text))
+        Some((State::new(states.into()).with_ban(ban), head, text))
     }
 }

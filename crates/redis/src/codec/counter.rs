@@ -4,7 +4,6 @@
 use super::format::{FIXED_WINDOW, LuaModule};
 use super::numbers;
 use weir_limit::algorithms::fixed_window;
-use weir_limit::hit_log::HitLog;
 use weir_limit::{Algorithm, FixedWindow, Limit, LimitState, Micros, Plan, State};
 use weir_store::StoreError;
 
@@ -69,5 +68,5 @@ pub(crate) fn read_counter(plan: &Plan, number: u64, now: Micros) -> Option<Stat
             fixed_window::State { window: index * window.period, count }
         }
     };
-    Some(State::new(Box::new([LimitState::FixedWindow(state)]), HitLog::default()))
+    Some(State::new(Box::new([LimitState::FixedWindow(state)])))
 }
