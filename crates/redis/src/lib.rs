@@ -8,8 +8,8 @@
 //! The path of a charge, each module using only those after it:
 //!
 //! - `store`: the connections of the current thread, to one server or to a `cluster`
-//! - `connection`: one socket; `connection/driver` has its states
-//! - `round_trip`: sends a batch, answers its charges, returns redirects
+//! - `connection`: of a thread to one server; `connection/driver` has its states
+//! - `round_trip`: over one socket; sends a batch, answers its charges, returns redirects
 //! - `batch`: charges (`pending_charge`) as script calls (`script`, `lua/`) and plain `INCRBY`s
 //! - `codec`: rules, states and replies as the scripts pack them
 //! - `reply`: the answers that a request waits for, until its deadline (`deadlines`)
