@@ -20,9 +20,9 @@ use tokio::time::{Instant, timeout};
 
 use self::spans::TripSpans;
 use super::batch::CommandBatch;
-use super::batch::increments::OpenWindows;
 use super::batch::script_call::{BatchContext, ScriptCall};
 use super::context::RedisContext;
+use super::counter::OpenWindows;
 use super::options::{ClockSource, Endpoint};
 use super::pending_charge::{PendingCharge, fail_all};
 use super::refusal::{refuses_all, store_error, words_of};
