@@ -19,8 +19,7 @@ use super::codec::PlanCodec;
 use super::codec::reservation::RESERVATIONS;
 use super::counter::{Increment, OpenWindows};
 use super::key;
-use super::pending_charge::{Group, PendingCharge};
-use super::reply::Reply;
+use super::pending_charge::{Group, PendingCharge, Reply};
 use super::script::ScriptKind;
 use weir_limit::{Micros, Op};
 

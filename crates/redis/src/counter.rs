@@ -35,8 +35,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use smallvec::{SmallVec, smallvec};
 use tokio::time::Instant;
 
-use super::pending_charge::{PendingCharge, fail_all};
-use super::reply::Reply;
+use super::pending_charge::{PendingCharge, Reply, fail_all};
 use weir_limit::algorithms::fixed_window;
 use weir_limit::{Algorithm, FixedWindow, Limit, LimitState, Micros, Op, Plan, State};
 use weir_store::StoreError;

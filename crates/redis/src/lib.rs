@@ -10,10 +10,10 @@
 //! - `store`: the connections of the current thread, to one server or to a `cluster`
 //! - `connection`: of a thread to one server; `connection/driver` has its states
 //! - `round_trip`: over one socket; sends a batch, answers its charges, returns redirects
-//! - `batch`: charges (`pending_charge`) as script calls (`script`, `lua/`) and plain `INCRBY`s
+//! - `batch`: charges as script calls (`script`, `lua/`) and plain `INCRBY`s
 //! - `codec`: rules, states and replies as the scripts pack them
 //! - `counter`: the number that the state of a lone fixed window is, and the `INCRBY`s that add to it
-//! - `reply`: the answers that a request waits for, until its deadline (`deadlines`)
+//! - `pending_charge`: a charge, and the answers that its request waits for, until its deadline (`deadlines`)
 //!
 //! Operators' commands, and what replicas share, have a connection of their own (`admin`): `states`, `shared_table`,
 //! `replica_texts`.
@@ -39,7 +39,6 @@ mod options;
 mod pending_charge;
 mod refusal;
 mod replica_texts;
-mod reply;
 mod round_trip;
 mod script;
 mod shared_table;
