@@ -136,13 +136,18 @@ impl LocalTable {
         now < self.denied_until.load(Ordering::Relaxed)
     }
 
+    /// Whether denials may answer charges of a batch.
+    pub fn may_deny(&self, sent: Sent) -> bool {
+        !sent.whole && self.any_denials(sent.at)
+    }
+
     fn bucket(&self, charge: &Charge<'_>) -> usize {
         // The high bits of this hash are the better ones.
         (self.hasher.hash_one(charge.key.entries.last()) >> 32) as usize % FILTER_BUCKETS
     }
 
     /// Whether hits of the key of a charge may be leased; if not, it is sure that none are.
-    fn may_lease(&self, charge: &Charge<'_>) -> bool {
+    pub fn may_lease(&self, charge: &Charge<'_>) -> bool {
         self.leases() > 0
             && charge.plan.can_lease()
             && self.filter[self.bucket(charge)].load(Ordering::Relaxed) > 0

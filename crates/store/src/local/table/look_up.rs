@@ -7,25 +7,16 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use super::{LeaseCharge, LocalTable, Sent};
-use crate::charge::{Batch, Charge};
+use crate::charge::Charge;
 use crate::local::hot_keys::Recent;
 use crate::local::lease::Lease;
 use crate::memory::fingerprint::Fingerprint;
 use weir_limit::{Decision, Micros, Op};
 
 impl LocalTable {
-    /// Looks up the charges of a batch; none if nothing can be known of them.
-    pub fn look_up<'t>(
-        self: &'t Arc<Self>,
-        batch: &Batch<'_>,
-        sent: Sent,
-        unserved: Unserved,
-    ) -> Option<LookUp<'t>> {
-        let repeats = !sent.whole && unserved != Unserved::Ends && self.any_denials(sent.at);
-        if !repeats && !batch.charges.iter().any(|charge| self.may_lease(charge)) {
-            return None;
-        }
-        Some(LookUp {
+    /// Looks up the charges of a batch. `repeats`: denials may answer them.
+    pub fn look_up(self: &Arc<Self>, sent: Sent, repeats: bool, unserved: Unserved) -> LookUp<'_> {
+        LookUp {
             table: self,
             sent: sent.at,
             repeats,
@@ -34,7 +25,7 @@ impl LocalTable {
             charged: SmallVec::new(),
             waits: Waits::new(),
             due: Vec::new(),
-        })
+        }
     }
 }
 
