@@ -244,7 +244,7 @@ fn listed() -> BTreeMap<String, Files> {
 }
 
 /// The most files from the socket to the limiter, from there in memory and in Redis, and of `weir block`.
-const MAX_FILES: [usize; 4] = [16, 31, 49, 35];
+const MAX_FILES: [usize; 4] = [15, 23, 34, 35];
 
 #[test]
 fn the_ways_of_a_request_are_listed_and_short() {
