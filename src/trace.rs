@@ -20,8 +20,8 @@ use tracing::{Span, info_span};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use self::context::SentTrace;
-use weir_common::random::random;
 use weir_common::spans::{Entered, TARGET, TraceIds, enter};
+use weir_common::threads::random;
 
 /// The full name of the method that limits rates, and the name of its spans.
 pub const SHOULD_RATE_LIMIT: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";

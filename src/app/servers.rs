@@ -13,15 +13,14 @@ use crate::health::Health;
 use crate::http;
 use crate::http::clients::{self, Json, JsonOptions};
 use crate::http::operators::{self, DebugPages, History};
-use crate::net::{ConnectionHandle, ListenerMetrics, Stream, Workers};
+use crate::net::{ListenerMetrics, Workers};
 use crate::proto::DESCRIPTORS;
 use crate::proto::envoy::service::rate_limit_quota::v3::rate_limit_quota_service_server::RateLimitQuotaServiceServer;
 use crate::proto::weir::budget::v1::budget_service_server::BudgetServiceServer;
-use crate::rls::grpc::{Grpc, GrpcStats, ReadScheduler};
+use crate::rls::grpc::{Grpc, GrpcStats};
 use crate::rls::service::{
     BudgetService, HealthService, MAX_QUOTA_MESSAGE_BYTES, QuotaService, RateLimit,
 };
-use crate::trace::Ends;
 use weir_common::metrics::Histogram;
 use weir_common::threads;
 use weir_store::{Operations, States};
@@ -127,28 +126,13 @@ impl App {
         let grpc = Arc::new(grpc.with_quotas(self.sources.quotas.is_some()));
         let stats = grpc.stats.clone();
         self.metrics.add(stats.clone());
+        let limiter = self.sources.limiter.clone();
+        let connect = move || {
+            let limiter = limiter.clone();
+            async move { limiter.store().connect().await }
+        };
         let opener = self.grpc.opener(threads)?;
-        let (limiter, draining) = (self.sources.limiter.clone(), draining.clone());
-        let workers = Workers::start("weir", threads, move || {
-            let (grpc, draining, limiter) = (grpc.clone(), draining.clone(), limiter.clone());
-            let (opener, scheduler) = (opener.clone(), ReadScheduler::default());
-            let serve = move |socket: Stream, handle: Arc<ConnectionHandle>| {
-                let (grpc, mut draining, scheduler) =
-                    (grpc.clone(), draining.clone(), scheduler.clone());
-                let server = sampler.is_on().then(|| socket.local()).flatten();
-                let (opener, ends) = (opener.clone(), Ends { client: socket.peer(), server });
-                async move {
-                    let stream = opener.open(socket, &handle, &mut draining).await;
-                    let Some(stream) = stream else { return };
-                    let peer = ends.client;
-                    let stream = grpc.refuse_http1(stream, peer, &handle, &mut draining).await;
-                    let Some(stream) = stream else { return };
-                    grpc.serve(scheduler.throttle(stream), &handle, ends, draining).await;
-                }
-            };
-            let connect = async move { limiter.store().connect().await };
-            (connect, serve)
-        })?;
+        let workers = grpc.start_workers(threads, opener, draining.clone(), connect)?;
         Ok((workers, stats))
     }
 }

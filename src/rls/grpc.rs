@@ -20,7 +20,7 @@ mod server;
 mod stats;
 mod tonic_bridge;
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
@@ -37,7 +37,7 @@ pub use self::gzip::Inflater;
 pub use self::server::{Grpc, Limits};
 pub use self::stats::GrpcStats;
 use self::stats::Refused;
-use crate::net::{ConnectionHandle, ConnectionMemory, Stream};
+use crate::net::{ConnectionHandle, ConnectionMemory, Opener, Stream, Workers};
 use crate::trace::Ends;
 use weir_store::Store;
 
@@ -58,9 +58,42 @@ const LINGER: Duration = Duration::from_secs(1);
 const MAX_UNREAD_BYTES: u64 = 64 << 10;
 
 impl<S: Store> Grpc<S> {
+    /// Starts the threads that serve connections, until `draining` turns true and their requests are answered. Each
+    /// first spawns what `connect` returns.
+    pub fn start_workers<Connecting>(
+        self: Arc<Self>,
+        threads: usize,
+        opener: Opener,
+        draining: watch::Receiver<bool>,
+        connect: impl Fn() -> Connecting + Clone + Send + 'static,
+    ) -> anyhow::Result<Workers>
+    where
+        Connecting: Future<Output = ()> + Send + 'static,
+    {
+        Workers::start("weir", threads, move || {
+            let (grpc, opener, draining) = (self.clone(), opener.clone(), draining.clone());
+            let scheduler = ReadScheduler::default();
+            let serve = move |socket: Stream, handle: Arc<ConnectionHandle>| {
+                let (grpc, opener, scheduler) = (grpc.clone(), opener.clone(), scheduler.clone());
+                let mut draining = draining.clone();
+                let server = grpc.sampler.is_on().then(|| socket.local()).flatten();
+                let ends = Ends { client: socket.peer(), server };
+                async move {
+                    let stream = opener.open(socket, &handle, &mut draining).await;
+                    let Some(stream) = stream else { return };
+                    let peer = ends.client;
+                    let stream = grpc.refuse_http1(stream, peer, &handle, &mut draining).await;
+                    let Some(stream) = stream else { return };
+                    grpc.serve(scheduler.throttle(stream), &handle, ends, draining).await;
+                }
+            };
+            (connect(), serve)
+        })
+    }
+
     /// Waits for the first bytes of a connection, and returns it unless they are HTTP/1. None if the client is answered
     /// or gone, sends nothing in time, the connection is evicted, or the service stops.
-    pub async fn refuse_http1(
+    async fn refuse_http1(
         &self,
         stream: Stream,
         peer: Option<SocketAddr>,

@@ -199,6 +199,10 @@ fn read_functions(text: &str) -> BTreeSet<String> {
 
 /// Returns the file of weir that has a function: `weir_limit::plan::Plan::charge`, `<weir::a::B as C>::d`.
 fn file(function: &str) -> Option<String> {
+    // The compiler makes it, whatever types its name has.
+    if function.starts_with("core::ptr::drop_in_place<") {
+        return None;
+    }
     let mut path = function;
     while let Some(inner) = path.strip_prefix(['<', '&']) {
         path = inner.trim_start_matches("mut ");
@@ -240,7 +244,7 @@ fn listed() -> BTreeMap<String, Files> {
 }
 
 /// The most files from the socket to the limiter, from there in memory and in Redis, and of `weir block`.
-const MAX_FILES: [usize; 4] = [16, 31, 49, 35];
+const MAX_FILES: [usize; 4] = [15, 23, 34, 35];
 
 #[test]
 fn the_ways_of_a_request_are_listed_and_short() {

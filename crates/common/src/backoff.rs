@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::random::random;
+use crate::threads::random;
 
 /// The minimum wait, so that what fails immediately is not tried without pause.
 const MIN_WAIT: Duration = Duration::from_millis(10);

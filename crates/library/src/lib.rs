@@ -33,7 +33,9 @@
 //! let decision = limiter.decide(Some(&rules), &request, timeout, &mut holds).await?;
 //! assert!(!decision.over_limit && decision.retry_after().is_none());
 //!
-//! holds.release(limiter.store()).await;
+//! if let Some(taken) = holds {
+//!     taken.release(limiter.store()).await;
+//! }
 //! # Ok(())
 //! # }
 //! ```
@@ -177,7 +179,7 @@ pub use weir_limiter::Burst;
 #[doc(inline)]
 pub use weir_limiter::Descriptor;
 
-/// The hits of concurrency limits, which a request has until it is done.
+/// The hits of concurrency limits, which a request has until it is done. Most requests have none.
 ///
 /// ```
 #[doc = include_str!("scene.txt")]
@@ -194,15 +196,30 @@ pub use weir_limiter::Descriptor;
 ///     assert_eq!(decision.over_limit, over_limit);
 /// }
 /// // All three are done.
-/// holds.release(limiter.store()).await;
-///
-/// let mut holds = Holds::default();
+/// if let Some(taken) = holds.take() {
+///     taken.release(limiter.store()).await;
+/// }
 /// let decision = limiter.decide(Some(&rules), &request, timeout, &mut holds).await?;
-/// assert!(!decision.over_limit && !holds.is_empty());
+/// assert!(!decision.over_limit && holds.is_some());
 /// # Ok(()) }
 /// ```
 #[doc(inline)]
 pub use weir_limiter::Holds;
+
+/// What a request has taken, to release it.
+///
+/// ```
+#[doc = include_str!("scene.txt")]
+/// use weir_library::TakenHolds;
+///
+/// limiter.decide(Some(&rules), &request, timeout, &mut holds).await?;
+/// // Hits that are counted by windows are not released.
+/// let taken: Option<TakenHolds> = holds;
+/// assert!(taken.is_none());
+/// # Ok(()) }
+/// ```
+#[doc(inline)]
+pub use weir_limiter::TakenHolds;
 
 /// The limiter of a program.
 ///

@@ -253,10 +253,6 @@ pub(crate) trait LimitAlgorithm: Clone + Sized {
     fn restore(saved: &mut SavedNumbers<'_>) -> Option<Self::State>;
 }
 
-pub(crate) fn wait(until: Micros, now: Micros) -> Micros {
-    until.saturating_sub(now)
-}
-
 pub(crate) fn pack_wide(wide: u64, short: u32) -> Packed {
     [wide as u32, (wide >> 32) as u32, short]
 }

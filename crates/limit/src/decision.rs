@@ -1,20 +1,9 @@
-//! What a charge returns: the decision, which becomes the answer to a descriptor, and what a store must know of the new
-//! state. A charge is the hits of one descriptor of a request, against all limits of a rule.
+//! The decision of a charge, which becomes the answer to a descriptor. A charge is the hits of one descriptor of a
+//! request, against all limits of a rule.
 
 use smallvec::SmallVec;
 
 use crate::time::Micros;
-
-/// How full a key's state is, by which the memory store chooses what to evict.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fill {
-    /// Below half of its limit.
-    Low,
-    /// Half of the limit or more is used.
-    High,
-    /// The limit is used up.
-    Full,
-}
 
 /// What made a decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,13 +67,11 @@ pub struct Decision {
     pub banned: bool,
     /// Whether that ban begins with it.
     pub ban_begins: bool,
-    /// Other limits that these hits brought or kept near their n: see [`Plan::with_near_limit_ratio`](crate::Plan::with_near_limit_ratio).
-    pub near: NearLimits,
+    /// Other limits that these hits brought or kept near their n, in the order of the rule: see
+    /// [`Plan::with_near_limit_ratio`](crate::Plan::with_near_limit_ratio). They are rare, so there is room only for
+    /// their address.
+    pub near: Option<Box<SmallVec<[NearLimit; 2]>>>,
 }
-
-/// Limits near their n, after hits that they took. They are rare, so a decision has room only for their address.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NearLimits(Option<Box<SmallVec<[NearLimit; 2]>>>);
 
 /// How much of a limit is used after hits that it took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,17 +82,6 @@ pub struct NearLimit {
     pub used: u64,
     /// Time until the limit, left alone, is back to its full allowance.
     pub reset_after: Micros,
-}
-
-impl NearLimits {
-    /// Iterates over the limits, in the order of the rule.
-    pub fn iter(&self) -> impl Iterator<Item = &NearLimit> {
-        self.0.iter().flat_map(|limits| limits.iter())
-    }
-
-    pub(crate) fn push(&mut self, near: NearLimit) {
-        self.0.get_or_insert_default().push(near);
-    }
 }
 
 impl Decision {
@@ -124,17 +100,6 @@ impl Decision {
         reservation: ReservationResult::None,
         banned: false,
         ban_begins: false,
-        near: NearLimits(None),
+        near: None,
     };
-}
-
-/// The outcome of a charge: the decision, and what a store must know of the new state.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChargeOutcome {
-    /// The answer to the charge.
-    pub decision: Decision,
-    /// When the state means the same as no state. If that is not after now, it need not be kept.
-    pub expires: Micros,
-    /// How full the new state is.
-    pub fill: Fill,
 }

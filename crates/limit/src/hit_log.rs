@@ -16,7 +16,7 @@ pub enum HitLog {
 
 impl Default for HitLog {
     fn default() -> Self {
-        HitLog::Stamps(VecDeque::new())
+        HitLog::EMPTY
     }
 }
 
@@ -69,6 +69,9 @@ impl LogBounds {
 }
 
 impl HitLog {
+    /// The log of a key without hits.
+    pub(crate) const EMPTY: HitLog = HitLog::Stamps(VecDeque::new());
+
     /// Drops stamps that no limit counts any more. If the clock stepped back by more than the
     /// shortest period, all stamps move so that the newest is now. A summary is of now already.
     pub fn advance(&mut self, bounds: &LogBounds, now: Micros) {

@@ -31,10 +31,8 @@ pub use algorithm::{HoldLevels, Packed, SpanCount, Verdict};
 pub use algorithms::*;
 pub use ban::{Ban, BanReading, BanState};
 pub use calendar::{Calendar, CalendarError};
-pub use decision::{
-    ChargeOutcome, Decision, Fill, NearLimit, NearLimits, ReservationResult, Source,
-};
-pub use limit::Limit;
+pub use decision::{Decision, NearLimit, ReservationResult, Source};
+pub use limit::{ChargeOutcome, Fill, Limit};
 pub use numbers::{Numbers, NumbersError};
 pub use plan::inspect::{CountError, KeyState, LeasedHits, LimitReading};
 pub use plan::op::{Op, Otherwise, ReservationOp, Reserve, Undo, UpTo};

@@ -1,17 +1,17 @@
-//! One limit of a rule: what it answers about the state of a key, and how it is charged alone. `plan` charges several.
+//! One limit of a rule: what it answers about the state of a key, and how it is charged alone. `plan` charges several,
+//! with the same outcome: the decision, and what a store must know of the new state.
 
-use std::collections::VecDeque;
 use std::fmt;
 
 use crate::algorithm::{Hits, Levels, LimitAlgorithm, Packed, Verdict};
 use crate::algorithms::{Algorithm, FixedWindow, LimitState};
-use crate::decision::{ChargeOutcome, Decision, Fill};
+use crate::decision::Decision;
 use crate::hit_log::HitLog;
 use crate::numbers::{Numbers, NumbersChange, NumbersError};
 use crate::time::{Micros, Unit};
 
 /// An empty log of hits, for states packed into 12 bytes: their algorithms read none.
-static NO_LOG: HitLog = HitLog::Stamps(VecDeque::new());
+static NO_LOG: HitLog = HitLog::EMPTY;
 
 /// One limit of a rule: an algorithm with its parameters, and how its answers are shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +32,28 @@ pub struct Limit {
     pub shadow_mode: bool,
     /// How hits are counted, with its parameters.
     pub algorithm: Algorithm,
+}
+
+/// The outcome of a charge: the decision, and what a store must know of the new state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChargeOutcome {
+    /// The answer to the charge.
+    pub decision: Decision,
+    /// When the state means the same as no state. If that is not after now, it need not be kept.
+    pub expires: Micros,
+    /// How full the new state is.
+    pub fill: Fill,
+}
+
+/// How full a key's state is, by which the memory store chooses what to evict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fill {
+    /// Below half of its limit.
+    Low,
+    /// Half of the limit or more is used.
+    High,
+    /// The limit is used up.
+    Full,
 }
 
 impl Limit {

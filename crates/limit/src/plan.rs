@@ -17,9 +17,9 @@ use crate::algorithms::concurrency::hash_hold_id;
 use crate::algorithms::reduce_bucket::ReduceBucket;
 use crate::algorithms::{Algorithm, LimitState};
 use crate::ban::{Ban, BanState};
-use crate::decision::{ChargeOutcome, Decision, Fill};
+use crate::decision::Decision;
 use crate::hit_log::{HitLog, LogBounds};
-use crate::limit::Limit;
+use crate::limit::{ChargeOutcome, Fill, Limit};
 use crate::saved::{self, SavedNumbers};
 use crate::time::{Micros, SECOND, Unit};
 
@@ -30,6 +30,8 @@ const MIN_GRANTED_WINDOW: Micros = 30 * SECOND;
 #[derive(Clone, Debug)]
 pub struct Plan {
     limits: Box<[Limit]>,
+    /// The most hits that each limit can allow at once; empty if that is the n of each.
+    capacities: Box<[u64]>,
     /// The algorithms, periods and alignments: a part of every key, so that no state is misread.
     shape: Box<str>,
     shape_hash: u64,
@@ -41,6 +43,8 @@ pub struct Plan {
     /// The hits from which on each limit is near its n; empty if decisions do not list such limits.
     near_from: Box<[u64]>,
     near_limit_ratio: Option<f32>,
+    packs: bool,
+    needs_expiry: bool,
     can_lease: bool,
     ban: Option<Arc<Ban>>,
     /// The same plan, but no denial is a strike (counts towards a ban); none where that is so already.
@@ -75,9 +79,17 @@ impl Plan {
         }
         let in_flight = |limit: &Limit| limit.algorithm.counts_in_flight();
         let concurrency = limits.iter().position(in_flight).map(|at| at as u8);
+        let has_burst = |limit: &Limit| limit.capacity() != u64::from(limit.requests_per_unit);
+        let capacities: Box<[u64]> = match limits.iter().any(has_burst) {
+            true => limits.iter().map(Limit::capacity).collect(),
+            false => Box::default(),
+        };
         Plan {
+            packs: matches!(&*limits, [limit] if limit.algorithm.packs()),
+            needs_expiry: matches!(&*limits, [limit] if limit.algorithm.needs_expiry()),
             can_lease: can_lease(&limits),
             limits: limits.into(),
+            capacities,
             shape_hash: hash(&shape),
             shape: shape.into(),
             continues: false,
@@ -93,7 +105,8 @@ impl Plan {
     /// Bans keys that its limits deny too often. Other methods that change a plan are called before this one.
     pub fn with_ban(self, ban: Ban) -> Plan {
         let shape = format!("{}+ban", self.shape);
-        let banning = Plan { ban: Some(Arc::new(ban)), can_lease: false, ..self.reshape(&shape) };
+        let (ban, packs, can_lease) = (Some(Arc::new(ban)), false, false);
+        let banning = Plan { ban, packs, can_lease, ..self.reshape(&shape) };
         Plan { without_strikes: Some(Arc::new(banning.clone())), ..banning }
     }
 
@@ -168,12 +181,12 @@ impl Plan {
 
     /// Returns whether every state of this plan fits into [`Packed`].
     pub fn packs(&self) -> bool {
-        matches!(&*self.limits, [limit] if limit.algorithm.packs()) && self.ban.is_none()
+        self.packs
     }
 
     /// Returns whether a state that has expired must not be used, because it would not mean the same as none.
     pub fn needs_expiry(&self) -> bool {
-        matches!(&*self.limits, [limit] if limit.algorithm.needs_expiry())
+        self.needs_expiry
     }
 
     /// Returns the key of the descriptor's last entry, if that names a hold and is not part of the key.
@@ -184,6 +197,14 @@ impl Plan {
     /// Returns the index of the concurrency limit, if any.
     pub fn concurrency(&self) -> Option<u8> {
         self.concurrency
+    }
+
+    /// Returns the most hits that a limit, by its index, can allow at once.
+    #[inline]
+    pub fn capacity_of(&self, limit: u8) -> u64 {
+        let limit = usize::from(limit);
+        let n = || u64::from(self.limits[limit].requests_per_unit);
+        self.capacities.get(limit).copied().unwrap_or_else(n)
     }
 
     /// Returns the [smallest capacity](smallest_capacity) of the limits.
@@ -290,7 +311,7 @@ impl Plan {
     ) -> ChargeOutcome {
         match (&*self.limits, op) {
             // As it is most of what memory does, without the lists that several limits need.
-            ([limit], Op::Take(_)) if limit.algorithm.packs() => {
+            ([limit], Op::Take(_)) if self.packs => {
                 let hits = Hits { count: op.hits(), hold: hold.map_or(0, hash_hold_id) };
                 limit.take_packed(packed, now, hits)
             }
@@ -308,9 +329,9 @@ pub struct State {
 }
 
 impl State {
-    /// Returns the state of all limits of a plan, in their order, with the log of its sliding_log limits.
-    pub fn new(limits: Box<[LimitState]>, log: HitLog) -> State {
-        State { limits, log, ban: None }
+    /// Returns the state of all limits of a plan, in their order.
+    pub fn new(limits: Box<[LimitState]>) -> State {
+        State { limits, log: HitLog::EMPTY, ban: None }
     }
 
     /// Returns the state with the strikes and the ban of its key.

@@ -65,10 +65,13 @@ impl<'a> Charges<'a> {
     #[inline]
     pub fn batch(&self, timeout: Duration) -> Batch<'_> {
         Batch {
+            charges: &self.list,
             together: self.domain.is_some_and(|domain| domain.together),
             quota_passes: self.quota_passes,
+            timeout,
+            waited: Duration::ZERO,
             on_failure: self.domain.and_then(|domain| domain.on_store_failure),
-            ..Batch::new(&self.list, timeout)
+            span: None,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! [`Holds`]: what a request took from the store, to release or cancel it later.
+//! [`Holds`]: what a request took from the store, to release or cancel it later; none for most requests.
 //!
 //! A charge can take a hold (hits in flight of a concurrency limit), and can reserve hits. The decision adds both here,
 //! each with the operation that undoes it:
@@ -20,15 +20,18 @@ use weir_store::{Answer, Answers, Batch, Charge, Entry, Key, OnStoreFailure, Rol
 /// The timeout for releasing; no request waits for it.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a request took and is not to keep. Most requests take nothing, and then nothing is allocated.
-///
-/// [`Holds::release`] returns hits of concurrency limits and cancels reservations. It is due when the request is done,
-/// unless a later request settles what this one has reserved: then the holds are dropped. Without it, hits in flight
-/// and reservations lapse after the timeouts of their rules.
-#[derive(Debug, Default)]
-pub struct Holds(Option<Box<Taken>>);
+/// What a request took and is not to keep. Most requests take nothing, and then there is none.
+pub type Holds = Option<TakenHolds>;
 
-/// The holds and the reservations of a request, if it took any.
+/// The holds and the reservations of a request that took some.
+///
+/// [`release`](Self::release) returns hits of concurrency limits and cancels reservations. It is due when the request is
+/// done, unless a later request settles what this one has reserved: then the holds are dropped. Without it, hits in
+/// flight and reservations lapse after the timeouts of their rules.
+#[derive(Debug)]
+pub struct TakenHolds(Box<Taken>);
+
+/// In a box: every request has room for its address, and few take something.
 #[derive(Debug)]
 struct Taken {
     domain: Box<str>,
@@ -53,15 +56,15 @@ struct TakenHold {
     stats: Option<Arc<ReserveStats>>,
 }
 
-impl Holds {
-    /// Returns whether there is nothing to release or to cancel.
+impl TakenHolds {
+    /// Returns whether there is nothing left to release or to cancel.
     pub fn is_empty(&self) -> bool {
-        self.0.as_ref().is_none_or(|taken| taken.holds.is_empty() && taken.denied.is_empty())
+        self.0.holds.is_empty() && self.0.denied.is_empty()
     }
 
-    /// Adds what was taken of concurrency limits, and what was reserved.
+    /// Adds to `holds` what was taken of concurrency limits, and what was reserved.
     #[cold]
-    pub(super) fn add(&mut self, answered: &Answered<'_, '_, '_>) {
+    pub(super) fn add(holds: &mut Holds, answered: &Answered<'_, '_, '_>) {
         if !answered.are_charged() {
             return;
         }
@@ -70,7 +73,7 @@ impl Holds {
             let stats = matched.applies.rule().and_then(|rule| rule.reserve_stats.clone());
             let op = match charge.cancelling(answer).map(|cancelling| cancelling.op) {
                 None if reserving::is_unknown(charge.op, answer) => {
-                    self.taken(answered).unknown.extend(stats);
+                    TakenHolds::of(holds, answered).unknown.extend(stats);
                     continue;
                 }
                 cancel => cancel.or_else(|| charge.held(answer).map(Op::Refund)),
@@ -85,40 +88,45 @@ impl Holds {
                 role: charge.role,
                 stats,
             };
-            self.taken(answered).holds.push(hold);
+            TakenHolds::of(holds, answered).holds.push(hold);
         }
     }
 
-    fn taken(&mut self, answered: &Answered<'_, '_, '_>) -> &mut Taken {
-        self.0.get_or_insert_with(|| {
+    fn of<'h>(holds: &'h mut Holds, answered: &Answered<'_, '_, '_>) -> &'h mut Taken {
+        let taken = holds.get_or_insert_with(|| {
             let (holds, denied, unknown) = Default::default();
             let Batch { together, on_failure, .. } = *answered.batch;
             let domain = answered.request.domain.into();
-            Box::new(Taken { domain, together, on_failure, holds, denied, unknown })
-        })
+            TakenHolds(Box::new(Taken { domain, together, on_failure, holds, denied, unknown }))
+        });
+        &mut taken.0
     }
 
     /// Notes that the request is denied, to cancel what it reserved. What it may have reserved stays charged.
-    #[inline]
+    #[cold]
     pub(super) fn deny(&mut self) {
-        if let Some(taken) = &mut self.0 {
-            taken.deny();
-        }
+        let taken = &mut *self.0;
+        let holds = mem::take(&mut taken.holds).into_iter();
+        (taken.denied, taken.holds) = holds.partition(TakenHold::is_reservation);
+        taken.unknown.drain(..).for_each(|stats| stats.lost());
     }
 
     /// Takes the reservations of a request that is denied. They are to be [released](Self::release) at once.
-    pub fn denied(&mut self) -> Option<Holds> {
-        let taken = self.0.as_mut().filter(|taken| !taken.denied.is_empty())?;
-        let Taken { together, on_failure, .. } = **taken;
+    pub fn denied(&mut self) -> Holds {
+        let taken = &mut *self.0;
+        if taken.denied.is_empty() {
+            return None;
+        }
+        let Taken { together, on_failure, .. } = *taken;
         let (holds, denied, unknown) = (mem::take(&mut taken.denied), Vec::new(), Vec::new());
         let domain = taken.domain.clone();
-        Some(Holds(Some(Box::new(Taken { domain, together, on_failure, holds, denied, unknown }))))
+        Some(TakenHolds(Box::new(Taken { domain, together, on_failure, holds, denied, unknown })))
     }
 
     /// Releases all holds, and cancels all reservations. If the store fails, holds expire after their time-out, and
     /// what was reserved stays charged.
     pub async fn release(self, store: &impl Store) {
-        let Some(taken) = self.0 else { return };
+        let taken = self.0;
         for hold in taken.holds.iter().chain(&taken.denied) {
             let entries = hold.entries.iter().map(|(key, value)| (&**key, &**value));
             let entries: Vec<Entry<'_>> = entries.collect();
@@ -137,13 +145,6 @@ impl Holds {
 }
 
 impl Taken {
-    #[cold]
-    fn deny(&mut self) {
-        let holds = mem::take(&mut self.holds).into_iter();
-        (self.denied, self.holds) = holds.partition(TakenHold::is_reservation);
-        self.unknown.drain(..).for_each(|stats| stats.lost());
-    }
-
     fn batch<'a>(&self, charges: &'a [Charge<'a>]) -> Batch<'a> {
         let Taken { together, on_failure, .. } = *self;
         Batch { together, on_failure, ..Batch::new(charges, TIMEOUT) }

@@ -1,4 +1,4 @@
-//! Decides rate-limit requests. For each, `decide` takes these steps, with what `limiter` holds for all requests:
+//! Decides rate-limit requests. For each, `limiter` takes these steps:
 //!
 //! 1. `lookup` finds what applies to each descriptor: a rule, a limit sent along, or nothing.
 //! 2. `decision` makes a batch with a charge for each descriptor that has a limit.
@@ -14,7 +14,6 @@
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 mod applied;
-mod decide;
 mod decision;
 mod denials;
 pub mod explain;
@@ -37,7 +36,7 @@ mod tests;
 pub use applied::Applied;
 pub use decision::{Burst, RequestDecision, RequestError, ShownLimit, Status};
 pub use denials::{Denial, DenialFeed, DenialSample, rule_id};
-pub use holds::Holds;
+pub use holds::{Holds, TakenHolds};
 pub use inspect::{
     CountResult, CountedSpan, DescriptorState, GrantedState, HoldState, InspectedBan,
     InspectedLimit, LeasedState,

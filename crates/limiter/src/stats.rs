@@ -29,7 +29,7 @@ impl<'a> CountedHits<'a> {
     pub fn new(charge: &'a Charge<'a>, decision: &'a Decision, near_ratio: f32) -> CountedHits<'a> {
         let limit = &charge.plan.limits()[usize::from(decision.limit)];
         let hits = charge.op.charged(decision);
-        let capacity = limit.capacity();
+        let capacity = charge.plan.capacity_of(decision.limit);
         let near_threshold = capacity as f32 * near_ratio;
         let (mut over, mut near) = split(hits, decision.used_before, capacity, near_threshold);
         // A limit admits hits or it does not, whatever its n: a burst may be below it, or above.
@@ -55,7 +55,8 @@ impl<'a> CountedHits<'a> {
     /// The hits beyond the capacity of the limit that decided, admitted or not.
     pub fn beyond(&self) -> u64 {
         let before = self.decision.used_before;
-        before.saturating_add(self.hits).saturating_sub(before.max(self.limit.capacity()))
+        let capacity = self.charge.plan.capacity_of(self.decision.limit);
+        before.saturating_add(self.hits).saturating_sub(before.max(capacity))
     }
 
     /// Counts the hits over the limit for the limit that denied them, or for those in shadow mode that would have.
@@ -233,8 +234,10 @@ fn near<'a>(counted: &CountedHits<'a>) -> NearAdmissions<'a> {
         let (limit, reset_after) = (decision.limit, decision.reset_after);
         near.extend(admission(plan, &NearLimit { limit, used, reset_after }));
     }
-    let others = decision.near.iter().filter(|near| admits(near.limit));
-    near.extend(others.filter_map(|limit| admission(plan, limit)));
+    if let Some(others) = &decision.near {
+        let others = others.iter().filter(|near| admits(near.limit));
+        near.extend(others.filter_map(|limit| admission(plan, limit)));
+    }
     near
 }
 
@@ -242,7 +245,7 @@ fn admission<'a>(plan: &'a Plan, near: &NearLimit) -> Option<NearAdmission<'a>> 
     let NearLimit { limit: index, used, reset_after } = *near;
     let limit = plan.limits().get(usize::from(index))?;
     let unnamed = (limit.name.is_empty() && plan.limits().len() > 1).then_some(limit);
-    let n = u32::try_from(limit.capacity()).unwrap_or(u32::MAX);
+    let n = u32::try_from(plan.capacity_of(index)).unwrap_or(u32::MAX);
     let (limit, name) = (plan.limit_id(index), &*limit.name);
     Some(NearAdmission { limit, name, unnamed, used, n, reset_after })
 }

@@ -1,7 +1,7 @@
-//! Makes the decision on a request from the answers of the store, and counts it: the last step of `decide`.
+//! Makes the decision on a request from the answers of the store, and counts it: the last step of `limiter`.
 
 use crate::decision::{Answered, Decided, RequestDecision, RequestError, ShownLimit, Status};
-use crate::holds::Holds;
+use crate::holds::{Holds, TakenHolds};
 use crate::limiter::Limiter;
 use crate::lookup::Matched;
 use crate::spans::DecisionSpan;
@@ -22,10 +22,12 @@ impl<S: Store> Limiter<S> {
         decision: &mut RequestDecision<'s>,
     ) -> Result<(), RequestError> {
         if answered.may_hold() {
-            holds.add(answered);
+            TakenHolds::add(holds, answered);
         }
         let concluded = self.combine(answered, decision);
-        if decision.over_limit {
+        if decision.over_limit
+            && let Some(holds) = holds
+        {
             holds.deny();
         }
         if let Some(span) = span {

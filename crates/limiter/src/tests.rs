@@ -74,14 +74,13 @@ impl Bench {
     ) -> Result<RequestDecision<'s>, RequestError> {
         let (rules, timeout) = (Some(&self.rules), Duration::from_millis(8));
         let decided = self.limiter.decide(rules, request, timeout, holds).now_or_never();
-        if let Some(denied) = holds.denied() {
-            self.release(denied);
-        }
+        self.release(holds.as_mut().and_then(TakenHolds::denied));
         decided.expect("memory answers now")
     }
 
     fn release(&self, holds: Holds) {
-        holds.release(self.limiter.store()).now_or_never().expect("memory answers now");
+        let Some(taken) = holds else { return };
+        taken.release(self.limiter.store()).now_or_never().expect("memory answers now");
     }
 
     /// Sends one descriptor per entry.

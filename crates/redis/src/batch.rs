@@ -6,7 +6,6 @@
 //! there, by the same arithmetic.
 
 mod encode;
-pub(super) mod increments;
 pub(super) mod script_call;
 
 use std::collections::HashMap;
@@ -15,13 +14,12 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use self::encode::counter_op;
-use self::increments::{Increment, OpenWindows};
 use self::script_call::{BatchContext, ScriptCall};
 use super::codec::PlanCodec;
 use super::codec::reservation::RESERVATIONS;
+use super::counter::{Increment, OpenWindows};
 use super::key;
-use super::pending_charge::{Group, PendingCharge};
-use super::reply::Reply;
+use super::pending_charge::{Group, PendingCharge, Reply};
 use super::script::ScriptKind;
 use weir_limit::{Micros, Op};
 

@@ -19,9 +19,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use self::nodes::{ClusterView, Nodes, RedirectTarget};
-use super::connection::driver::{self, ClusterEvent};
+use super::connection::driver::{self, ClusterEvent, MAX_BACKOFF};
 use super::connection::error::ConnectError;
-use super::connection::link::MAX_BACKOFF;
 use super::connection::target::Target;
 use super::connection::{Connection, handshake};
 use super::context::RedisContext;

@@ -7,7 +7,7 @@
 //! # Packed formats
 //!
 //! All numbers are little-endian: `B` has one byte, `I7` seven. Limits that a number names have one bit each. Names in
-//! capitals are in `numbers.rs`.
+//! capitals are in `numbers.rs`, those of counters in `counter.rs`.
 //!
 //! | Format | Layout |
 //! | --- | --- |
@@ -45,8 +45,7 @@
 //! | `ban` | `I7` the strikes with which a ban begins, 0 where denials are none; `I7` the time within which they count, `I7` the time after which a ban is forgotten, `B` how many lengths; `I7` each | `B` strikes, `B` bans in a row, `I7` the time of the first strike, `I7` when the last ban began, `I7` when it ends |
 //! | `reduce_bucket` | `I7` max, `I7` refill, `I7` interval, `I7` 1 + the caller's time, or 0 for that of the call, `I7` 1 if the charge is strict. Times are in milliseconds | `I4` missing tokens, `I7` the time of the last refill |
 
-mod algorithms;
-pub(super) mod counter;
+pub(super) mod algorithms;
 pub(super) mod format;
 pub(super) mod numbers;
 pub(super) mod reservation;
@@ -54,11 +53,11 @@ mod sliding_log;
 #[cfg(test)]
 mod tests;
 
-use self::algorithms::{BAN_MODULE, read_ban, write_ban};
-use self::counter::{COUNTERS, counter_number, lone_window, read_counter};
+use self::algorithms::{BAN_MODULE, COUNTER_MODULE, COUNTERS, read_ban, write_ban};
 use self::format::{Codec, LuaModule, Reader};
 use self::numbers::{LAYOUT, flags};
 use self::sliding_log::LogHead;
+use super::counter::{counter_number, lone_window, read_counter};
 use weir_limit::hit_log::HitLog;
 use weir_limit::{
     Algorithm, BanState, BucketedWindow, Concurrency, FixedWindow, Gcra, Limit, Micros, Plan,
@@ -137,7 +136,7 @@ impl<'p> PlanCodec<'p> {
         let is_counter = lone_window(self.0).is_some();
         for limit in self.0.limits() {
             let module = each!(&limit.algorithm, codec => codec.module());
-            out.push(if is_counter { counter::MODULE.number } else { module.number });
+            out.push(if is_counter { COUNTER_MODULE.number } else { module.number });
             out.push(flags(limit));
             each!(&limit.algorithm, codec => codec.write_numbers(now, out));
         }
@@ -231,6 +230,6 @@ impl<'p> PlanCodec<'p> {
                 each!(algorithm, codec => codec.read_rest(state, &mut text))?;
             }
         }
-        Some((State::new(states.into(), HitLog::default()).with_ban(ban), head, text))
+        Some((State::new(states.into()).with_ban(ban), head, text))
     }
 }

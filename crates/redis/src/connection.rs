@@ -12,7 +12,6 @@ pub(super) mod driver;
 pub(super) mod error;
 pub(super) mod examine;
 pub(super) mod handshake;
-pub(super) mod link;
 pub(super) mod target;
 
 use std::sync::Arc;

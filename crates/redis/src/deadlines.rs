@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use super::reply::Reply;
+use super::pending_charge::Reply;
 
 #[derive(Debug)]
 pub(super) struct Deadlines {
@@ -93,7 +93,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::reply::AllAnswers;
+    use crate::pending_charge::AllAnswers;
     use weir_limit::Decision;
     use weir_store::StoreError;
 

@@ -3,16 +3,17 @@
 //! Lua scripts charge hits to keys, atomically; they are in `lua/`, and the header of each describes its arguments and
 //! its reply. A script returns the state before the charge and the time; [`limit`](weir_limit) computes the decision
 //! from them, as for every store. Where a script would do no more than `INCRBY`, that is sent instead;
-//! `batch/increments.rs` explains when.
+//! `counter.rs` explains when.
 //!
 //! The path of a charge, each module using only those after it:
 //!
 //! - `store`: the connections of the current thread, to one server or to a `cluster`
-//! - `connection`: one socket; `connection/driver` has its states
-//! - `round_trip`: sends a batch, answers its charges, returns redirects
-//! - `batch`: charges (`pending_charge`) as script calls (`script`, `lua/`) and plain `INCRBY`s
+//! - `connection`: of a thread to one server; `connection/driver` has its states
+//! - `round_trip`: over one socket; sends a batch, answers its charges, returns redirects
+//! - `batch`: charges as script calls (`script`, `lua/`) and plain `INCRBY`s
 //! - `codec`: rules, states and replies as the scripts pack them
-//! - `reply`: the answers that a request waits for, until its deadline (`deadlines`)
+//! - `counter`: the number that the state of a lone fixed window is, and the `INCRBY`s that add to it
+//! - `pending_charge`: a charge, and the answers that its request waits for, until its deadline (`deadlines`)
 //!
 //! Operators' commands, and what replicas share, have a connection of their own (`admin`): `states`, `shared_table`,
 //! `replica_texts`.
@@ -28,6 +29,7 @@ mod cluster;
 mod codec;
 mod connection;
 mod context;
+mod counter;
 mod deadlines;
 mod key;
 mod log;
@@ -37,7 +39,6 @@ mod options;
 mod pending_charge;
 mod refusal;
 mod replica_texts;
-mod reply;
 mod round_trip;
 mod script;
 mod shared_table;

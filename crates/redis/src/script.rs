@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use super::codec::counter::COUNTERS;
+use super::codec::algorithms::COUNTERS;
 use super::codec::modules;
 use super::codec::reservation::RESERVATIONS;
 

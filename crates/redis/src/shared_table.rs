@@ -11,10 +11,10 @@ use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Value};
 
 use super::admin::{eval, is_moved};
-use super::connection::link::parse_time;
 use super::key;
 use super::options::{ClockSource, RedisOptions};
 use super::refusal::{store_error, words_of};
+use super::round_trip::parse_time;
 use super::store::RedisStore;
 use weir_store::{
     RowChange, SharedTable, StoreError, TableError, TableRow, TableVersion, TableWritten,

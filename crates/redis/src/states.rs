@@ -5,10 +5,9 @@ use std::time::Duration;
 use redis::Value;
 
 use super::admin::eval;
-use super::connection::link::parse_time;
 use super::key::{holds_key, record_key, reset_key};
 use super::pending_charge::RedisKey;
-use super::round_trip::CALLER_CLOCK_SLACK_MS;
+use super::round_trip::{CALLER_CLOCK_SLACK_MS, parse_time};
 use super::script::{READ, RESET};
 use super::store::RedisStore;
 use crate::codec::PlanCodec;

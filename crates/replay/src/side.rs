@@ -16,7 +16,7 @@ use weir_common::clock::ManualClock;
 use weir_common::descriptor::write_descriptor;
 use weir_common::entry::Entry;
 use weir_common::truncate::truncated;
-use weir_limiter::{Descriptor, Holds, Limiter, Request};
+use weir_limiter::{Descriptor, Holds, Limiter, Request, TakenHolds};
 use weir_rules::{Rule, RuleSet};
 use weir_store::recording::RecordingStore;
 
@@ -122,7 +122,7 @@ impl Side {
         let (limiter, mut holds) = (&self.limiter, Holds::default());
         let decided =
             limiter.decide(Some(&self.rules), &request, STORE_TIMEOUT, &mut holds).now_or_never();
-        if let Some(denied) = holds.denied() {
+        if let Some(denied) = holds.as_mut().and_then(TakenHolds::denied) {
             denied.release(limiter.store()).now_or_never();
         }
         let decided = decided.ok_or("the memory store did not answer")?;

@@ -11,12 +11,11 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::describe::parameter_json;
-use crate::matcher::{Child, MatcherNode};
+use crate::matcher::{Child, Domain, MatcherNode, RuleSet};
 use crate::model::key::Key;
 use crate::model::keys::limits::parameters;
 use crate::model::rule::Rule;
 use crate::model::value_set::{Group, ValueSet};
-use crate::rule_set::{Domain, RuleSet};
 use weir_limit::Limit;
 
 /// What differs between two sets of rules.

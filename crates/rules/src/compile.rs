@@ -5,13 +5,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::lint::{self, Replaced};
-use crate::matcher::MatcherNode;
+use crate::matcher::{MatcherNode, RuleSet};
 use crate::model::stats::RuleSeries;
 use crate::options::RuleOptions;
 use crate::overlay::patcher::OverlayReport;
 use crate::overlay::{Overlay, OverlayError};
 use crate::read::reader::{Previous, Reader, ReplacedName};
-use crate::rule_set::RuleSet;
 use crate::source::lists::{ListFile, ListReader, Lists};
 use crate::source::{RuleFile, Selection};
 use crate::syntax::document::Document;

@@ -6,12 +6,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::matcher::{Domain, RuleSet};
 use crate::model::keys::limits::{Parameter, ParameterValue, parameters};
 use crate::model::reserve::Reserve;
 use crate::model::rule::{Metadata, Rule};
 use crate::model::value_set::{Group, MatchKind};
 use crate::rate::Rate;
-use crate::rule_set::{Domain, RuleSet};
 use crate::syntax::position::Origin;
 use weir_common::duration::exact;
 use weir_common::entry::OwnedEntry;

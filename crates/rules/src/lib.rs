@@ -3,8 +3,8 @@
 //! A file or resource ([`Document`]) is parsed into a tree of nodes with positions. `read` walks the tree once, reports
 //! every problem, and adds the rules to the matcher of their domain.
 //!
-//! `syntax`, `model` and [`source`] each use only those before them. `matcher` is the tree of a domain, and `rule_set`
-//! has all domains. `overlay` has an operator's patches, which `read` applies to rules. `compile`, `lint`, `compare`,
+//! `syntax`, `model` and [`source`] each use only those before them. `matcher` has all domains, each with the tree of
+//! its descriptors. `overlay` has an operator's patches, which `read` applies to rules. `compile`, `lint`, `compare`,
 //! `describe` and `to_yaml` handle whole sets, and are on top of all.
 
 #![forbid(unsafe_code)]
@@ -23,7 +23,6 @@ mod options;
 mod overlay;
 pub mod rate;
 mod read;
-mod rule_set;
 mod schema;
 pub mod source;
 mod syntax;
@@ -37,6 +36,7 @@ pub use describe::{LimitDescription, RuleDescription, RuleOfDomain};
 pub use matcher::near_miss::NearMiss;
 pub use matcher::trace::{Candidate, Level, Trace, TraceStep, Within};
 pub use matcher::unordered::UnorderedMatch;
+pub use matcher::{Domain, Found, RuleSet};
 pub use metrics::{HitTotals, RuleTotals, collect_metrics, totals};
 pub use model::proto;
 pub use model::reserve::{Reserve, ReserveStep};
@@ -46,7 +46,6 @@ pub use model::value_set::{Group, MatchKind};
 pub use options::RuleOptions;
 pub use overlay::patcher::OverlayReport;
 pub use overlay::{Overlay, OverlayError};
-pub use rule_set::{Domain, Found, RuleSet};
 pub use schema::json_schema;
 pub use source::lists::{ListFile, Lists, WatchedLists};
 pub use source::manifest::SourceFile;

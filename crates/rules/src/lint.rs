@@ -3,9 +3,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::matcher::MatcherNode;
 use crate::matcher::overlap::{HiddenChild, Shadowed};
-use crate::rule_set::RuleSet;
+use crate::matcher::{MatcherNode, RuleSet};
 use crate::syntax::position::Origin;
 use crate::syntax::problem::{Problem, Problems};
 use weir_common::suggest::Suggester;

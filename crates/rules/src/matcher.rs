@@ -1,4 +1,5 @@
-//! The matcher: a tree of the descriptors in rule files. For each request it finds the rules of the descriptors sent.
+//! A compiled rule set, by which requests are decided until the next load: for each domain a tree of the descriptors in
+//! rule files, the matcher. For each request it finds the rules of the descriptors sent.
 //!
 //! Each descriptor below a node is a child with one text, `key` or `key_value`, as in envoyproxy/ratelimit: so
 //! `{key: a_b}` and `{key: a, value: b}` are equal. An entry is looked up as `key_value`, then in the networks and
@@ -22,14 +23,97 @@ use hashbrown::{HashMap, HashTable};
 use siphasher::sip::SipHasher13;
 
 use crate::model::prefix_table::PrefixTable;
-use crate::model::reserve::Reserve;
 use crate::model::rule::Rule;
-use crate::model::value_set::{Item, MatchKind, ValueList, ValueSet};
+use crate::model::stats::{RuleSeries, RuleSeriesLimit};
+use crate::model::value_set::{MatchKind, ValueList, ValueSet};
 use crate::syntax::position::Origin;
 use weir_common::entry::Entry;
+use weir_common::failure::OnStoreFailure;
 use weir_common::glob::{has_parts, has_parts_after};
 use weir_common::network::Network;
 use weir_common::value;
+use weir_limit::Calendar;
+
+/// An immutable, compiled set of rules. Threads share one, and a new one replaces it as a whole.
+#[derive(Debug, Default)]
+pub struct RuleSet {
+    pub(crate) domains: HashMap<Box<str>, Domain>,
+    pub(crate) rules: Vec<Arc<Rule>>,
+    /// The maximum number of values of requests that are counted separately for metrics.
+    pub(crate) series: Arc<RuleSeriesLimit>,
+    /// The calendar for months of limits that requests bring along; none without `calendar_months` of the options.
+    pub calendar_month: Option<Arc<Calendar>>,
+}
+
+/// The rules of one domain.
+#[derive(Debug, Default)]
+pub struct Domain {
+    /// Whether either all descriptors of a request are charged or none.
+    pub together: bool,
+    /// The failure policy; none if the settings decide.
+    pub on_store_failure: Option<OnStoreFailure>,
+    /// The patches of the overlay (an operator's changes of rules) that changed the fields above.
+    pub patches: Box<[Origin]>,
+    /// The counters of limits that requests bring along, by [`override_path`](Self::override_path).
+    pub override_series: Option<Arc<RuleSeries>>,
+    pub(crate) root: MatcherNode,
+    pub(crate) replace_dots: bool,
+}
+
+impl RuleSet {
+    /// Returns the domain of this name, if there are rules for it.
+    pub fn domain(&self, name: &str) -> Option<&Domain> {
+        self.domains.get(name)
+    }
+
+    /// Returns the domain if there is one alone.
+    pub fn only_domain(&self) -> Option<&str> {
+        let mut names = self.domains.keys();
+        names.next().filter(|_| names.len() == 0).map(|name| &**name)
+    }
+
+    /// The number of domains.
+    pub fn domains(&self) -> usize {
+        self.domains.len()
+    }
+
+    /// All rules, in the order of the files.
+    pub fn rules(&self) -> impl ExactSizeIterator<Item = &Rule> {
+        self.rules.iter().map(AsRef::as_ref)
+    }
+
+    /// Returns the rule at a position in the order of the files.
+    pub fn rule(&self, position: usize) -> Option<&Rule> {
+        self.rules.get(position).map(AsRef::as_ref)
+    }
+}
+
+/// The rule that a descriptor matches.
+#[derive(Clone, Copy, Debug)]
+pub struct Found<'s> {
+    /// The rule.
+    pub rule: &'s Rule,
+    /// Whether the key has another text for a value: a pattern with `share_threshold`, or an address's canonical form.
+    pub replaces_values: bool,
+}
+
+impl Domain {
+    /// Finds the rule that all of `entries` match.
+    pub fn find(&self, entries: &[Entry<'_>]) -> Option<Found<'_>> {
+        let mut replaces_values = false;
+        let rule = self.root.walk(entries, |_, _| replaces_values = true)?;
+        Some(Found { rule, replaces_values })
+    }
+
+    /// Returns the values that the key of a descriptor has in place of its own, with the indices of their entries.
+    /// That is the pattern of a wildcard, a network or a list with `share_threshold`, and an address in its canonical
+    /// form, or its network by `group`.
+    pub fn key_values(&self, entries: &[Entry<'_>]) -> Vec<(usize, Cow<'_, str>)> {
+        let mut values = Vec::new();
+        self.root.walk(entries, |i, value| values.push((i, value.text(entries[i].1))));
+        values
+    }
+}
 
 /// The descriptors of one level.
 #[derive(Debug, Default)]
@@ -70,31 +154,6 @@ pub(super) struct NodeFlags {
 }
 
 impl Child {
-    /// Returns the key and the value, as the rule file has them; a value that it does not name is empty.
-    pub fn entry(&self) -> Entry<'_> {
-        let key_length = self.flags.key_length as usize;
-        let value = self.text.get(key_length + 1..).unwrap_or_default();
-        (self.text.get(..key_length).unwrap_or(&self.text), value)
-    }
-
-    /// The items of its `values`.
-    pub fn items(&self) -> &[Item] {
-        self.set.as_ref().map_or(&[], |set| set.items())
-    }
-
-    pub fn reserve(&self) -> Option<&Reserve> {
-        self.rule.as_ref()?.reserve.as_deref()
-    }
-
-    fn has_text(&self, key: &str, value: &str) -> bool {
-        Joined { key: key.as_bytes(), value: value.as_bytes() }.equals(&self.text)
-    }
-
-    /// Returns whether what it matches is never counted: it allows everything, and nothing is below it.
-    fn is_unlimited(&self) -> bool {
-        self.below.children.is_empty() && self.rule.as_ref().is_some_and(|rule| rule.plan.is_none())
-    }
-
     /// Returns whether `further` entries are part of a reservation of its rule.
     #[cold]
     fn is_end(&self, further: &[Entry<'_>]) -> bool {
@@ -236,7 +295,7 @@ impl MatchKind {
 impl MatcherNode {
     /// Follows `entries` to their rule, and calls `replace` for each value that the key has another text for. Each entry
     /// takes the first child that it matches. Those of a reservation come before the children of its rule.
-    pub(super) fn walk<'s>(
+    fn walk<'s>(
         &'s self,
         entries: &[Entry<'_>],
         mut replace: impl FnMut(usize, KeyValue<'s>),
@@ -256,20 +315,6 @@ impl MatcherNode {
             (node, rest) = (&child.below, further);
         }
         None
-    }
-
-    /// Calls `part` with each entry, its index, and the child that it matches.
-    pub(super) fn each_match<'e>(
-        &self,
-        entries: &[Entry<'e>],
-        mut part: impl FnMut(usize, Entry<'e>, &MatchedValue<'_>),
-    ) {
-        let mut node = self;
-        for (i, &(key, value)) in entries.iter().enumerate() {
-            let Some(matched) = node.child(key, value) else { return };
-            part(i, (key, value), &matched);
-            node = &matched.child.below;
-        }
     }
 
     #[inline]

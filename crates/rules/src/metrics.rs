@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hashbrown::{HashMap, HashSet};
 use serde::Serialize;
 
+use crate::matcher::RuleSet;
 use crate::model::rule::Rule;
 use crate::model::stats::{ReserveCounts, RuleSeries, RuleStats};
-use crate::rule_set::RuleSet;
 use weir_common::metric_families;
 use weir_common::metrics::{MetricFamily, MetricSink, OTHER, SampleValue};
 

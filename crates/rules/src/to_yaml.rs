@@ -9,12 +9,11 @@ use std::fmt::Write;
 
 use flow::{FlowMap, Text, list};
 
-use crate::matcher::{Child, MatcherNode};
+use crate::matcher::{Child, Domain, MatcherNode, RuleSet};
 use crate::model::keys::limits::{ParameterValue, charges_denied_by_default, parameters};
 use crate::model::reserve::{Reserve, default_at_most};
 use crate::model::rule::Rule;
 use crate::model::value_set::{Group, SetKind, ValueSet};
-use crate::rule_set::{Domain, RuleSet};
 use crate::source::YAML_HEADER;
 use weir_limit::{AlgorithmKind, Ban, Limit, Micros, SECOND};
 

@@ -126,14 +126,6 @@ pub fn reserved(decision: &Decision) -> Option<u32> {
     (decision.reservation == ReservationResult::Reserved).then_some(decision.granted)
 }
 
-/// Returns the hits of a take, 0 for a look; none for any other operation.
-pub fn plain_hits(op: Op) -> Option<u64> {
-    match op {
-        Op::Take(hits) => Some(hits),
-        Op::UpTo(_) | Op::Add { .. } | Op::Refund(_) | Op::Undo(_) | Op::Reservation(_) => None,
-    }
-}
-
 /// The denials of charges that are made all or none.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BatchDenials {

@@ -21,9 +21,7 @@ pub mod shared;
 mod states;
 mod store;
 
-pub use self::charge::{
-    Answer, Answers, Batch, BatchDenials, Charge, Key, Role, plain_hits, reserved,
-};
+pub use self::charge::{Answer, Answers, Batch, BatchDenials, Charge, Key, Role, reserved};
 pub use self::error::StoreError;
 pub use self::key_text::{id_text, key_bytes, key_text};
 pub use self::operations::{

@@ -112,9 +112,11 @@ impl<S: Store> Local<S> {
         unserved: Unserved,
         answers: &mut Answers,
     ) -> Unknown<'a> {
-        let Some(mut look_up) = self.table.look_up(batch, sent, unserved) else {
+        let repeats = matches!(unserved, Unserved::Waits) && self.table.may_deny(sent);
+        if !repeats && !batch.charges.iter().any(|charge| self.table.may_lease(charge)) {
             return Unknown::All;
-        };
+        }
+        let mut look_up = self.table.look_up(sent, repeats, unserved);
         let mut split = Split::new(batch, |charge| look_up.decide(charge));
         split.waits = look_up.waits;
         self.send(look_up.due);

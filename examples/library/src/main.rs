@@ -77,6 +77,8 @@ async fn limit<S: Store + 'static>(limits: Shared<S>, request: Request, next: Ne
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, error.to_string()).into_response(),
     };
     // A request that is cancelled keeps its hold until `hold_timeout`.
-    holds.release(limiter.store()).await;
+    if let Some(taken) = holds {
+        taken.release(limiter.store()).await;
+    }
     response
 }

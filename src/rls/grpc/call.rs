@@ -32,7 +32,7 @@ use crate::rls::service::{
 };
 use crate::trace::{Ends, RequestTrace, SHOULD_RATE_LIMIT};
 use weir_common::spans::TraceIds;
-use weir_limiter::{Holds, Request};
+use weir_limiter::Request;
 use weir_store::Store;
 
 /// Requests up to this size are not counted as memory of clients while they wait for the store.
@@ -221,7 +221,7 @@ impl CompleteRequest {
         let mut request = Request { span: self.trace.span(), ..decoded.request };
         let bytes = self.message.len() + decoded.heap_bytes;
         let mut answering = pin!(async {
-            let mut holds = Holds::default();
+            let mut holds = None;
             let decided = rate_limit.decide(&mut request, self.timeout, &mut holds, encode_framed);
             let answer = decided.await.map(Bytes::from).map_err(rejection);
             (answer, HoldGuard::new(rate_limit, holds))

@@ -58,7 +58,7 @@ use super::calls::{self, ConnectionCalls};
 use super::resets::TooManyResets;
 use super::server::Limits;
 use crate::net::{ConnectionHandle, WriteDeadline};
-use weir_common::random::random;
+use weir_common::threads::random;
 use weir_store::Store;
 
 /// The flow-control window of a connection, and of each of its streams: HTTP/2's initial window,

@@ -9,7 +9,6 @@ pub(super) mod messages;
 mod tests;
 
 use std::borrow::Cow;
-use std::mem;
 use std::time::Duration;
 
 use tonic::{Code, Response, Status};
@@ -21,7 +20,7 @@ use crate::proto::weir::budget::v1 as pb;
 use pb::budget_service_server;
 use weir_common::random::random_bytes;
 use weir_common::value;
-use weir_limiter::{Budget, Descriptor, Holds, Request, RequestError};
+use weir_limiter::{Budget, Descriptor, Holds, Request, RequestError, TakenHolds};
 use weir_store::{Entry, Store};
 
 #[derive(Clone, Debug, Default)]
@@ -90,11 +89,13 @@ impl<S: Store> RateLimit<S> {
             Box::pin(self.limiter.decide(rules.as_deref(), &request, timeout, holds)).await;
         let answer = decided.and_then(|decision| R::Response::of(&id, step, &decision));
         // Before the answer: the same request, made again, must not rely on hits that are then returned.
-        if let Some(denied) = holds.denied() {
+        if let Some(denied) = holds.as_mut().and_then(TakenHolds::denied) {
             self.release(denied).await;
         }
-        if answer.is_err() {
-            self.release(mem::take(holds)).await;
+        if answer.is_err()
+            && let Some(taken) = holds.take()
+        {
+            self.release(taken).await;
         }
         answer
     }

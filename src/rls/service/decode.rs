@@ -72,7 +72,8 @@ impl<'a> RequestView<'a> {
         }
         let heap_bytes = parts.text_bytes + heap_bytes(&self.entries, descriptors);
         let Parts { domain, hits_addend, beyond, .. } = parts;
-        let request = Request { domain, descriptors, beyond, hits_addend, ..Request::default() };
+        let (span, no_settling) = (None, None);
+        let request = Request { domain, descriptors, beyond, hits_addend, span, no_settling };
         Ok(Decoded { request, heap_bytes })
     }
 
@@ -131,7 +132,13 @@ impl<'a> RequestView<'a> {
         mut message: Message<'a>,
         has_texts: bool,
     ) -> Result<Descriptor<'static>, DecodeError> {
-        let mut descriptor = Descriptor::default();
+        let mut descriptor = Descriptor {
+            entries: &[],
+            limit: None,
+            hits_addend: None,
+            is_negative_hits: false,
+            budget: None,
+        };
         while let Some(field) = message.next()? {
             match field.number {
                 1 => self.entries.push(entry(message.message(field)?, has_texts)?),

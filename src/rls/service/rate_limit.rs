@@ -22,7 +22,9 @@ use crate::health::Health;
 use weir_api::headers::HeaderOptions;
 use weir_controls::ActiveRules;
 use weir_limit::{Micros, Op, Plan};
-use weir_limiter::{Holds, Inspection, Limiter, Request, RequestDecision, RequestError};
+use weir_limiter::{
+    Holds, Inspection, Limiter, Request, RequestDecision, RequestError, TakenHolds,
+};
 use weir_store::{Answer, Answers, Batch, Charge, Key, Role, States, Store, StoreError};
 
 /// The part of a caller's timeout that is kept for sending the response and for scheduling delays.
@@ -160,8 +162,8 @@ impl<S: Store> RateLimit<S> {
             let then = |decision: &RequestDecision<'_>| then(request, decision, &self.options);
             let rules = rules.as_deref();
             let decided = self.limiter.decide_then(rules, request, timeout, holds, then).await;
-            if !holds.is_empty() {
-                self.cancel_denied(holds);
+            if let Some(taken) = holds {
+                self.cancel_denied(taken);
             }
             decided
         }
@@ -178,8 +180,8 @@ impl<S: Store> RateLimit<S> {
 
     /// Cancels what a denied request has reserved: now, or in the background if the store has to be waited for.
     #[cold]
-    fn cancel_denied(&self, holds: &mut Holds) {
-        let Some(denied) = holds.denied() else { return };
+    fn cancel_denied(&self, taken: &mut TakenHolds) {
+        let Some(denied) = taken.denied() else { return };
         let rate_limit = self.clone();
         let mut releasing = Box::pin(async move { rate_limit.release(denied).await });
         let released = releasing.as_mut().now_or_never();
@@ -192,8 +194,8 @@ impl<S: Store> RateLimit<S> {
     }
 
     /// Releases the holds of a request whose caller disconnected.
-    pub async fn release(&self, holds: Holds) {
-        holds.release(self.limiter.store()).await;
+    pub async fn release(&self, taken: TakenHolds) {
+        taken.release(self.limiter.store()).await;
     }
 
     /// Checks that the client may use what the request contains, and counts requests that are invalid. What
@@ -262,14 +264,12 @@ struct Release {
 
 impl HoldGuard {
     pub fn new<S: Store>(rate_limit: &RateLimit<S>, holds: Holds) -> HoldGuard {
-        if holds.is_empty() {
-            return HoldGuard(None);
-        }
+        let Some(taken) = holds.filter(|taken| !taken.is_empty()) else { return HoldGuard(None) };
         // This thread's, which has a connection to the store, wherever the guard is dropped. There is none
         // only when the process exits.
         let Ok(runtime) = Handle::try_current() else { return HoldGuard(None) };
         let rate_limit = rate_limit.clone();
-        let release = move || drop(runtime.spawn(async move { rate_limit.release(holds).await }));
+        let release = move || drop(runtime.spawn(async move { rate_limit.release(taken).await }));
         let (is_kept, release) = (AtomicBool::new(false), Some(Box::new(release) as _));
         HoldGuard(Some(Arc::new(Release { is_kept, release })))
     }

@@ -9,7 +9,7 @@
 
 use std::fmt::{self, Write};
 
-use crate::algorithm::{Hits, Levels, LimitAlgorithm, SpanCount, Verdict, wait};
+use crate::algorithm::{Hits, Levels, LimitAlgorithm, SpanCount, Verdict};
 use crate::hit_log::HitLog;
 use crate::numbers::{NumbersChange, NumbersError};
 use crate::plan::op::Undo;
@@ -116,7 +116,7 @@ impl LimitAlgorithm for BucketedWindow {
             over = over.saturating_sub(count.into());
             over == 0
         });
-        let retry_after = last_needed.map(|(index, _)| wait(self.expires(index), now));
+        let retry_after = last_needed.map(|(index, _)| self.expires(index).saturating_sub(now));
         Verdict { allowed: false, retry_after }
     }
 
@@ -125,7 +125,7 @@ impl LimitAlgorithm for BucketedWindow {
         Levels {
             used: state.sum,
             remaining: u64::from(self.n).saturating_sub(state.sum),
-            reset_after: newest.map_or(0, |(index, _)| wait(self.expires(index), now)),
+            reset_after: newest.map_or(0, |(index, _)| self.expires(index).saturating_sub(now)),
             empty: state.sum == 0,
         }
     }

@@ -9,9 +9,7 @@
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
-use crate::algorithm::{
-    Hits, Levels, LimitAlgorithm, Packed, Verdict, pack_wide, unpack_wide, wait,
-};
+use crate::algorithm::{Hits, Levels, LimitAlgorithm, Packed, Verdict, pack_wide, unpack_wide};
 use crate::calendar::Calendar;
 use crate::hit_log::HitLog;
 use crate::numbers::{NumbersChange, NumbersError};
@@ -78,15 +76,15 @@ impl LimitAlgorithm for FixedWindow {
     fn verdict(&self, state: &State, _: &HitLog, now: Micros, hits: Hits) -> Verdict {
         let (n, hits) = (u64::from(self.n), u64::from(hits.count));
         let allowed = u64::from(state.count) + hits <= n;
-        let end = || wait(self.window(state.window).1, now);
-        Verdict { allowed, retry_after: (!allowed && hits <= n).then(end) }
+        let wait = || self.window(state.window).1.saturating_sub(now);
+        Verdict { allowed, retry_after: (!allowed && hits <= n).then(wait) }
     }
 
     fn levels(&self, state: &State, _: &HitLog, now: Micros) -> Levels {
         Levels {
             used: state.count.into(),
             remaining: self.n.saturating_sub(state.count).into(),
-            reset_after: wait(self.window(state.window).1, now),
+            reset_after: self.window(state.window).1.saturating_sub(now),
             empty: state.count == 0,
         }
     }

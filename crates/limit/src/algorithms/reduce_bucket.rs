@@ -17,7 +17,7 @@
 use std::fmt::{self, Write};
 
 use crate::algorithm::{
-    Hits, Levels, LimitAlgorithm, Packed, Verdict, pack_wide, share_refill, unpack_wide, wait,
+    Hits, Levels, LimitAlgorithm, Packed, Verdict, pack_wide, share_refill, unpack_wide,
 };
 use crate::decision::Decision;
 use crate::hit_log::HitLog;
@@ -104,7 +104,7 @@ impl LimitAlgorithm for ReduceBucket {
         let retry = || {
             let last = state.last.saturating_mul(MILLISECOND);
             let now = self.time(now).saturating_mul(MILLISECOND);
-            wait(last.saturating_add(self.time_of(lacking)), now)
+            last.saturating_add(self.time_of(lacking)).saturating_sub(now)
         };
         Verdict { allowed, retry_after: (!allowed && hits.count <= self.max).then(retry) }
     }

@@ -11,7 +11,7 @@
 
 use std::fmt::{self, Write};
 
-use crate::algorithm::{Hits, Levels, LimitAlgorithm, SpanCount, Verdict, wait};
+use crate::algorithm::{Hits, Levels, LimitAlgorithm, SpanCount, Verdict};
 use crate::hit_log::{HitLog, LimitSummary, LogSummary};
 use crate::numbers::{NumbersChange, NumbersError};
 use crate::saved::SavedNumbers;
@@ -69,7 +69,7 @@ impl LimitAlgorithm for SlidingLog {
             },
         };
         let allowed = expires <= log.latest(now);
-        Verdict { allowed, retry_after: (!allowed).then(|| wait(expires, now)) }
+        Verdict { allowed, retry_after: (!allowed).then(|| expires.saturating_sub(now)) }
     }
 
     fn levels(&self, (): &(), log: &HitLog, now: Micros) -> Levels {
@@ -81,7 +81,7 @@ impl LimitAlgorithm for SlidingLog {
         Levels {
             used,
             remaining: u64::from(self.n).saturating_sub(used),
-            reset_after: if used == 0 { 0 } else { wait(newest + self.period, now) },
+            reset_after: if used == 0 { 0 } else { (newest + self.period).saturating_sub(now) },
             empty: used == 0,
         }
     }

@@ -11,7 +11,7 @@
 
 use std::fmt::{self, Write};
 
-use crate::algorithm::{Hits, Levels, LimitAlgorithm, Packed, Verdict, wait};
+use crate::algorithm::{Hits, Levels, LimitAlgorithm, Packed, Verdict};
 use crate::hit_log::HitLog;
 use crate::numbers::{NumbersChange, NumbersError};
 use crate::plan::op::Undo;
@@ -114,7 +114,7 @@ impl LimitAlgorithm for SlidingWindow {
         } else {
             None
         };
-        Verdict { allowed: false, retry_after: at.map(|at| wait(at, now)) }
+        Verdict { allowed: false, retry_after: at.map(|at| at.saturating_sub(now)) }
     }
 
     fn levels(&self, state: &State, _: &HitLog, now: Micros) -> Levels {
@@ -130,7 +130,7 @@ impl LimitAlgorithm for SlidingWindow {
         Levels {
             used,
             remaining: u64::from(self.n).saturating_sub(used),
-            reset_after: if windows == 0 { 0 } else { wait(reset, now) },
+            reset_after: if windows == 0 { 0 } else { reset.saturating_sub(now) },
             empty: windows == 0,
         }
     }

@@ -12,7 +12,7 @@
 use std::fmt::{self, Write};
 
 use crate::algorithm::{
-    Hits, Levels, LimitAlgorithm, Packed, Verdict, pack_wide, share_refill, unpack_wide, wait,
+    Hits, Levels, LimitAlgorithm, Packed, Verdict, pack_wide, share_refill, unpack_wide,
 };
 use crate::hit_log::HitLog;
 use crate::numbers::{NumbersChange, NumbersError};
@@ -65,7 +65,8 @@ impl TokenBucket {
     /// within [`MAX_WAIT`], which bounds it.
     fn time_until(&self, state: &State, tokens: u64, now: Micros) -> Micros {
         let steps = tokens.div_ceil(self.amount.into());
-        wait(state.last.saturating_add(steps.saturating_mul(self.interval)), now).min(MAX_WAIT)
+        let come_at = state.last.saturating_add(steps.saturating_mul(self.interval));
+        come_at.saturating_sub(now).min(MAX_WAIT)
     }
 }
 

@@ -11,9 +11,9 @@ use crate::algorithm::{Hits, Packed, Verdict};
 use crate::algorithms::LimitState;
 use crate::algorithms::concurrency::hash_hold_id;
 use crate::ban::{Ban, BanState};
-use crate::decision::{ChargeOutcome, Decision, Fill, NearLimit};
+use crate::decision::{Decision, NearLimit};
 use crate::hit_log::HitLog;
-use crate::limit::Limit;
+use crate::limit::{ChargeOutcome, Fill, Limit};
 use crate::time::Micros;
 
 /// The states of a plan's limits and their log, advanced to an instant.
@@ -138,7 +138,7 @@ impl Plan {
         hold: Option<&str>,
     ) -> ChargeOutcome {
         let limit = match &*self.limits {
-            [limit] if limit.algorithm.packs() => limit,
+            [limit] if self.packs => limit,
             _ => return self.charge(&mut State::default(), now, op, hold),
         };
         let (mut states, mut log) = ([limit.algorithm.unpack(*packed, now)], HitLog::default());
@@ -335,7 +335,8 @@ impl Advanced<'_> {
             let may_bind = (!limit.shadow_mode || all_shadow) && limits >> i & 1 > 0;
             if used >= *near_from && i != usize::from(decision.limit) && may_bind {
                 let reset_after = limit.levels(&self.states[i], self.log, self.now).reset_after;
-                decision.near.push(NearLimit { limit: i as u8, used, reset_after });
+                let near = NearLimit { limit: i as u8, used, reset_after };
+                decision.near.get_or_insert_default().push(near);
             }
         }
     }

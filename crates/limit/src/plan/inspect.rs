@@ -125,7 +125,7 @@ impl Plan {
     /// Returns a packed state in its other form, for a plan that [`packs`](Self::packs).
     pub fn unpack(&self, packed: Packed, now: Micros) -> State {
         let states = self.limits.iter().map(|limit| limit.algorithm.unpack(packed, now));
-        State::new(states.collect(), HitLog::default())
+        State::new(states.collect())
     }
 
     /// Counts the hits of the last `span` by the limit that counts them best.

@@ -9,8 +9,8 @@ use std::num::NonZeroU32;
 use super::op::{Op, Otherwise, ReservationOp, Reserve, Undo, UpTo};
 use super::{Plan, State};
 use crate::algorithm::Packed;
-use crate::decision::{ChargeOutcome, ReservationResult};
-use crate::limit::Limit;
+use crate::decision::ReservationResult;
+use crate::limit::{ChargeOutcome, Limit};
 use crate::time::{Micros, SECOND};
 
 /// The hits that are reserved under an id.

@@ -78,7 +78,8 @@ fn limits_that_added_hits_bring_near_are_reported() {
     let mut driver = Driver::new(vec![fixed(4, MINUTE), fixed(10, 60 * MINUTE)]);
     driver.plan = driver.plan.with_near_limit_ratio(Some(0.5));
     let near = |decision: Decision| -> Vec<_> {
-        decision.near.iter().map(|near| (near.limit, near.used)).collect()
+        let near = decision.near.iter().flat_map(|limits| limits.iter());
+        near.map(|near| (near.limit, near.used)).collect()
     };
     assert_eq!(near(driver.add(4, ALL)), []);
     assert_eq!(near(driver.add(1, 0b10)), [(1, 5)]);

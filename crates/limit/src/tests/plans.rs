@@ -272,7 +272,8 @@ proptest! {
                     NearLimit { limit: i as u8, used, reset_after: look.reset_after }
                 })
                 .collect();
-            let near = decision.near.iter().map(|near| {
+            let near = decision.near.iter().flat_map(|limits| limits.iter());
+            let near = near.map(|near| {
                 let limit = &limits[usize::from(near.limit)];
                 let used = match limit.algorithm {
                     // The shared log has more stamps than a log of this limit alone.

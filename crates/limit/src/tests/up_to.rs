@@ -190,7 +190,8 @@ fn limits_near_their_n_are_those_after_what_was_granted() {
     let mut driver = Driver::new(vec![fixed(4, MINUTE), fixed(8, 60 * MINUTE)]);
     driver.plan = driver.plan.with_near_limit_ratio(Some(0.5));
     let decision = driver.up_to(1, 9, 1);
-    let near: Vec<_> = decision.near.iter().map(|near| (near.limit, near.used)).collect();
+    let near = decision.near.iter().flat_map(|limits| limits.iter());
+    let near: Vec<_> = near.map(|near| (near.limit, near.used)).collect();
     assert_eq!((decision.granted, near), (4, vec![(1, 4)]));
 }
 

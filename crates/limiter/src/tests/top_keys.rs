@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::*;
-use weir_common::random::random;
+use weir_common::threads::random;
 use weir_top::{By, Top, TopList, TopQuery, TopRow};
 
 fn bench(rules: &str) -> Bench {

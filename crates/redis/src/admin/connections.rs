@@ -18,10 +18,10 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::connection::error::ConnectError;
 use crate::connection::handshake::ends_session;
-use crate::connection::link::Link;
 use crate::connection::target::Target;
 use crate::context::RedisContext;
 use crate::refusal::{store_error, words_of};
+use crate::round_trip::Link;
 use weir_store::StoreError;
 
 /// The most commands about states at a time, as their replies may be large; further ones wait.

@@ -1,9 +1,9 @@
 //! Writes the entries of script calls: what a script does with one key, in the packed formats of
 //! [`codec`](crate::codec). `script_call` calls it for each charge.
 
-use crate::codec::counter::lone_window;
 use crate::codec::format::put;
 use crate::codec::numbers::{counter_op, op};
+use crate::counter::lone_window;
 use crate::pending_charge::PendingCharge;
 use weir_limit::{Limit, Op, Otherwise, ReservationOp, Reserve, Undo, UpTo};
 

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
 use super::encode::{add_one, counter_op, merge_counters, write_counter, write_run, write_times};
-use super::increments::{OpenWindows, increment_hits};
 use crate::codec::PlanCodec;
-use crate::codec::counter::{counter_failure, lone_window, read_counter};
 use crate::codec::format::{Reader, put};
-use crate::codec::numbers::{QUOTA_PASSES, TOGETHER, failure, role};
+use crate::codec::numbers::{QUOTA_PASSES, TOGETHER, counter_failure, failure, role};
 use crate::codec::reservation::read_reservation;
+use crate::counter::{OpenWindows, increment_hits, lone_window, read_counter};
 use crate::key::holds_key;
 use crate::pending_charge::{Decided, Group, PendingCharge, fail_all};
 use crate::refusal::store_error;

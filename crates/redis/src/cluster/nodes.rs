@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use redis::{FromRedisValue, Value};
 
 use crate::connection::error::ConnectError;
-use crate::connection::link::Link;
 use crate::options::Endpoint;
+use crate::round_trip::Link;
 
 #[derive(Debug, Default)]
 pub(super) struct ClusterView {

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use super::counter;
 use super::format::{Codec, FIXED_WINDOW, LuaModule, Reader, put, put_all};
 use super::numbers::LAYOUT;
 use weir_limit::algorithms::concurrency::{self, Hold};
@@ -14,13 +13,20 @@ use weir_limit::{
     ReduceBucket, SlidingWindow, TokenBucket,
 };
 
+/// The module of counters: if a plan is one fixed window aligned to the epoch, its state is one number.
+pub(super) const COUNTER_MODULE: LuaModule =
+    LuaModule { borrows: true, ..LuaModule::new(10, include_str!("../lua/lone_window.lua")) };
+
+/// The bits of the Lua modules by which charge.lua charges a counter, as in one call with other keys.
+pub(crate) const COUNTERS: u16 = 1 << COUNTER_MODULE.number | 1 << FIXED_WINDOW;
+
 const CALENDAR_MODULE: LuaModule =
     LuaModule { borrows: true, ..LuaModule::new(2, include_str!("../lua/calendar.lua")) };
 
 /// Fixed windows: those aligned to the epoch, and those that follow the calendar.
 impl Codec for FixedWindow {
     const MODULE: LuaModule = LuaModule::new(FIXED_WINDOW, include_str!("../lua/fixed_window.lua"));
-    const MODULES: &'static [LuaModule] = &[Self::MODULE, CALENDAR_MODULE, counter::MODULE];
+    const MODULES: &'static [LuaModule] = &[Self::MODULE, CALENDAR_MODULE, COUNTER_MODULE];
 
     fn module(&self) -> LuaModule {
         if self.calendar.is_none() { Self::MODULE } else { CALENDAR_MODULE }

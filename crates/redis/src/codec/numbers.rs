@@ -77,7 +77,16 @@ pub(crate) fn failure(len: u32) -> Option<StoreError> {
     len.checked_sub(FAILURES).map(|code| error(code.into()))
 }
 
-pub(super) fn error(code: u64) -> StoreError {
+/// The counters from here on are failures instead, in steps that doubles of this size can represent.
+const COUNTER_FAILURES: u64 = 1 << 54;
+const COUNTER_FAILURE_STEP: u64 = 4;
+
+/// Returns the failure that the script of counters replies in place of a number, if it is one.
+pub(crate) fn counter_failure(number: u64) -> Option<StoreError> {
+    number.checked_sub(COUNTER_FAILURES).map(|code| error(code / COUNTER_FAILURE_STEP))
+}
+
+fn error(code: u64) -> StoreError {
     match code {
         WRONG_TYPE => StoreError::WrongType,
         CORRUPT => StoreError::Corrupt,

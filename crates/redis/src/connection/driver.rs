@@ -34,22 +34,23 @@ use tokio::time::{Instant, sleep, timeout};
 use super::Connection;
 use super::error::ConnectError;
 use super::handshake::ends_session;
-use super::link::{
-    Link, MAX_BACKOFF, MIN_BACKOFF, STALL_TIMEOUT, Timed, probe, timed_probe, watch,
-};
 use super::target::Target;
 use crate::batch::CommandBatch;
-use crate::batch::increments::Increment;
 use crate::context::RedisContext;
+use crate::counter::Increment;
 use crate::log::server::ConnectionLog;
 use crate::options::Endpoint;
 use crate::pending_charge::{PendingCharge, fail_all};
 use crate::refusal::store_error;
-use crate::round_trip::{Redirect, Session};
+use crate::round_trip::{Link, Redirect, STALL_TIMEOUT, Session, Timed, probe, timed_probe, watch};
 use weir_common::backoff::Backoff;
 use weir_store::StoreError;
 
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+const MIN_BACKOFF: Duration = Duration::from_millis(20);
+
+pub(crate) const MAX_BACKOFF: Duration = Duration::from_millis(500);
 
 /// What a connection to a node reports to the cluster.
 pub(crate) enum ClusterEvent {

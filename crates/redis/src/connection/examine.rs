@@ -8,9 +8,9 @@ use redis::{
 
 use super::error::ConnectError;
 use super::handshake::needs_login;
-use super::link::{Link, parse_time};
 use crate::key::random_hex;
 use crate::refusal::words_of;
+use crate::round_trip::{Link, parse_time};
 use weir_limit::Micros;
 
 /// The oldest version: with `SET … KEEPTTL`, and scripts that may read the time before they write.

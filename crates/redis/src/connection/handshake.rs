@@ -7,8 +7,8 @@ use redis::{ErrorKind, ProtocolVersion, RedisConnectionInfo, RedisError, RedisRe
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 
 use super::error::ConnectError;
-use super::link::{Link, Socket};
 use crate::options::{Endpoint, Login, RedisAccess, Tls};
+use crate::round_trip::{Link, Socket};
 use weir_client::tls::{ClientTls, ClientTlsError};
 use weir_common::secret::shown_path;
 

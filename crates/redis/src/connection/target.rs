@@ -9,9 +9,9 @@ use tokio::time::timeout;
 use super::error::ConnectError;
 use super::examine::{examine, examine_proxy};
 use super::handshake::connect;
-use super::link::Link;
 use crate::context::RedisContext;
 use crate::options::{ClockSource, Endpoint, RedisAccess};
+use crate::round_trip::Link;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {

@@ -6,7 +6,7 @@
 --           TAKE counts all hits, even above the limit; ADMIT as many times as they fit within n
 --           UNDO has no effect in a later window
 --           REPAIR repairs the number that a plain INCRBY of these hits met, without charging more: it
---           subtracts them from what is not a state; see increments.rs
+--           subtracts them from what is not a state; see counter.rs
 -- Cost    one command per key; a second one where a window starts
 -- Expiry  with the window, rounded up; set when the window starts
 local KEYS, args, try, read, type = KEYS, ARGV[1], redis.pcall, struct.unpack, type

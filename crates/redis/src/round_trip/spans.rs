@@ -9,7 +9,7 @@ use tracing::{Span, info_span};
 
 use crate::batch::CommandBatch;
 use crate::options::Endpoint;
-use crate::reply::{Reply, TripSpan};
+use crate::pending_charge::{Reply, TripSpan};
 use weir_common::spans::TARGET;
 
 /// The spans of the traced requests that share a round trip. A connection that is abandoned ends them.

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::servers::cluster::Cluster;
 use super::servers::sentinel::{MASTER, Sentinels};
 use super::{model, *};
-use crate::codec::counter::lone_window;
+use crate::counter::lone_window;
 use weir_store::conformance;
 use weir_store::{Operations, States};
 

@@ -2,7 +2,7 @@
 
 use super::servers::proxy::Proxy;
 use super::*;
-use crate::reply::Reply;
+use crate::pending_charge::Reply;
 
 const LONG: Duration = Duration::from_secs(60);
 

@@ -76,13 +76,14 @@ fn one_replica_answers_as_without_leases() {
 
 /// A random number below a bound.
 fn below(bound: u64) -> u64 {
-    (weir_common::random::random() * bound as f64) as u64
+    (weir_common::threads::random() * bound as f64) as u64
 }
 
 /// What differs while requests take their `time`: where it was decided, and waits by that time.
 fn assert_equal(decision: &Decision, expected: &Decision, time: Duration, what: &str) {
     let near = |decision: &Decision| -> Vec<_> {
-        decision.near.iter().map(|near| (near.limit, near.used)).collect()
+        let near = decision.near.iter().flat_map(|limits| limits.iter());
+        near.map(|near| (near.limit, near.used)).collect()
     };
     let numbers = |decision: &Decision| {
         let Decision { allowed, limit, used_before, remaining, .. } = *decision;

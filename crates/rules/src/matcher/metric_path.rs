@@ -4,10 +4,9 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use super::MatchedValue;
+use super::{Domain, MatchedValue, MatcherNode};
 use crate::model::rule::Rule;
 use crate::model::value_set::MatchKind;
-use crate::rule_set::Domain;
 use weir_common::entry::{Entry, rule_text};
 use weir_common::value;
 
@@ -70,5 +69,21 @@ impl Domain {
         }
         let parts = rule.entries().map(|entry| rule_text(entry).replace('.', "_"));
         parts.collect::<Vec<_>>().join(".").into()
+    }
+}
+
+impl MatcherNode {
+    /// Calls `part` with each entry, its index, and the child that it matches.
+    fn each_match<'e>(
+        &self,
+        entries: &[Entry<'e>],
+        mut part: impl FnMut(usize, Entry<'e>, &MatchedValue<'_>),
+    ) {
+        let mut node = self;
+        for (i, &(key, value)) in entries.iter().enumerate() {
+            let Some(matched) = node.child(key, value) else { return };
+            part(i, (key, value), &matched);
+            node = &matched.child.below;
+        }
     }
 }

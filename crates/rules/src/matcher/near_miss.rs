@@ -2,11 +2,10 @@
 
 use std::collections::HashSet;
 
-use super::MatcherNode;
 use super::trace::{Candidate, Level};
 use super::tree::DescriptorKey;
+use super::{Domain, MatcherNode, RuleSet};
 use crate::model::rule::Rule;
-use crate::rule_set::{Domain, RuleSet};
 use weir_common::entry::Entry;
 use weir_common::suggest::{Suggester, nearest};
 

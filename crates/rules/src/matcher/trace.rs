@@ -5,11 +5,10 @@
 use std::fmt;
 
 use super::value_sets::FoundInSet;
-use super::{Child, MatcherNode};
+use super::{Child, Domain, MatcherNode};
 use crate::model::reserve::ReserveStep;
 use crate::model::rule::Rule;
 use crate::model::value_set::MatchKind;
-use crate::rule_set::Domain;
 use crate::syntax::position::Origin;
 use weir_common::entry::Entry;
 use weir_common::network::Network;

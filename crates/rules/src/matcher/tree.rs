@@ -5,11 +5,10 @@ use std::iter;
 use std::ptr;
 use std::sync::Arc;
 
-use super::{Child, MatcherNode, NodeFlags, Wildcard, hash};
+use super::{Child, Domain, MatcherNode, NodeFlags, Wildcard, hash};
 use crate::model::reserve::Reserve;
 use crate::model::rule::Rule;
-use crate::model::value_set::ValueSet;
-use crate::rule_set::Domain;
+use crate::model::value_set::{Item, ValueSet};
 use crate::syntax::position::Origin;
 use weir_common::entry::{Entry, rule_text};
 use weir_common::glob;
@@ -44,6 +43,22 @@ impl<'s> DescriptorKey<'s> {
 }
 
 impl Child {
+    /// Returns the key and the value, as the rule file has them; a value that it does not name is empty.
+    pub fn entry(&self) -> Entry<'_> {
+        let key_length = self.flags.key_length as usize;
+        let value = self.text.get(key_length + 1..).unwrap_or_default();
+        (self.text.get(..key_length).unwrap_or(&self.text), value)
+    }
+
+    /// The items of its `values`.
+    pub fn items(&self) -> &[Item] {
+        self.set.as_ref().map_or(&[], |set| set.items())
+    }
+
+    pub fn reserve(&self) -> Option<&Reserve> {
+        self.rule.as_ref()?.reserve.as_deref()
+    }
+
     /// Returns the descriptor's key, and the keys that name a reservation of its rule.
     fn keys(&self) -> impl Iterator<Item = DescriptorKey<'_>> {
         let reserve = self.reserve().into_iter().flat_map(Reserve::keys);

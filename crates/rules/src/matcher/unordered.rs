@@ -4,9 +4,8 @@
 
 use smallvec::SmallVec;
 
-use super::MatcherNode;
+use super::{Domain, MatcherNode};
 use crate::model::reserve::Reserve;
-use crate::rule_set::Domain;
 use weir_common::entry::Entry;
 
 /// The most look-ups of entries for one map.

@@ -224,6 +224,17 @@ impl SetsOfKey {
     }
 }
 
+impl Child {
+    fn has_text(&self, key: &str, value: &str) -> bool {
+        Joined { key: key.as_bytes(), value: value.as_bytes() }.equals(&self.text)
+    }
+
+    /// Returns whether what it matches is never counted: it allows everything, and nothing is below it.
+    fn is_unlimited(&self) -> bool {
+        self.below.children.is_empty() && self.rule.as_ref().is_some_and(|rule| rule.plan.is_none())
+    }
+}
+
 impl FoundInSet {
     fn new(child: u32, kind: MatchKind, network: Option<(Network, u8)>) -> FoundInSet {
         FoundInSet { child, kind, network, line: None, is_ipv4: false }

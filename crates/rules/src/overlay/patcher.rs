@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::patch::Patch;
-use crate::rule_set::Domain;
+use crate::matcher::Domain;
 use crate::syntax::position::Origin;
 use crate::syntax::problem::{Omitted, Problem, Problems};
 

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use super::denials::{DenialTimes, KnownDenials, WAYS};
 use super::hot_keys::HotKeys;
 use super::lease::{Lease, LeasedKey, StateCopy, StoreTime};
-use crate::charge::{Answer, Batch, Charge, plain_hits};
+use crate::charge::{Answer, Batch, Charge};
 use crate::memory::fingerprint::{Fingerprint, Fingerprints, Print};
 use weir_common::clock::Monotonic;
 use weir_limit::{Decision, Micros, Op, Plan, Source, State, Undo};
@@ -136,13 +136,18 @@ impl LocalTable {
         now < self.denied_until.load(Ordering::Relaxed)
     }
 
+    /// Whether denials may answer charges of a batch.
+    pub fn may_deny(&self, sent: Sent) -> bool {
+        !sent.whole && self.any_denials(sent.at)
+    }
+
     fn bucket(&self, charge: &Charge<'_>) -> usize {
         // The high bits of this hash are the better ones.
         (self.hasher.hash_one(charge.key.entries.last()) >> 32) as usize % FILTER_BUCKETS
     }
 
     /// Whether hits of the key of a charge may be leased; if not, it is sure that none are.
-    fn may_lease(&self, charge: &Charge<'_>) -> bool {
+    pub fn may_lease(&self, charge: &Charge<'_>) -> bool {
         self.leases() > 0
             && charge.plan.can_lease()
             && self.filter[self.bucket(charge)].load(Ordering::Relaxed) > 0
@@ -336,10 +341,14 @@ enum Lesson<'a> {
     Refunded,
 }
 
+/// Returns the hits of a request that the store has admitted, if it takes some and does nothing else.
 fn admitted(charge: &Charge<'_>, answer: &Answer) -> Option<u64> {
-    let decision = answer.as_ref().ok()?;
-    let is_by_store = decision.allowed && decision.source == Source::Store;
-    plain_hits(charge.op).filter(|hits| is_by_store && *hits > 0)
+    match (charge.op, answer) {
+        (Op::Take(hits @ 1..), Ok(Decision { allowed: true, source: Source::Store, .. })) => {
+            Some(hits)
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,9 @@ use weir_api::headers::{HeaderOptions, headers};
 use weir_common::clock::ManualClock;
 use weir_common::suggest::Suggester;
 use weir_limit::{Micros, SECOND};
-use weir_limiter::{Budget, Descriptor, Holds, Limiter, Request, RequestDecision, RequestError};
+use weir_limiter::{
+    Budget, Descriptor, Holds, Limiter, Request, RequestDecision, RequestError, TakenHolds,
+};
 use weir_rules::source::{RuleFile, Selection};
 use weir_rules::{Document, Loaded, Problem, Problems, RuleOptions, RuleSet, Severity};
 use weir_store::recording::RecordingStore;
@@ -196,7 +198,7 @@ impl<'r> Bench<'r> {
         let (timeout, mut holds) = (Duration::from_secs(1), Holds::default());
         let deciding = self.limiter.decide(Some(self.rules), request, timeout, &mut holds);
         let decided = deciding.now_or_never();
-        if let Some(denied) = holds.denied() {
+        if let Some(denied) = holds.as_mut().and_then(TakenHolds::denied) {
             denied.release(self.limiter.store()).now_or_never();
         }
         decided.unwrap_or(Err(RequestError::Store(StoreError::Unavailable)))

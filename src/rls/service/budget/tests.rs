@@ -417,7 +417,7 @@ async fn what_is_reserved_for_an_answer_that_nobody_gets_is_returned() {
     assert!(bench.ask(&reserve(&["user", "team"], "b", 20)).await.is_err());
     bench.store.fail(|_| None);
     assert_eq!(bench.left("user").await, 70);
-    bench.service.release(holds).await;
+    bench.service.release(holds.expect("hits are reserved")).await;
     assert_eq!(bench.left("user").await, 100);
 }
 

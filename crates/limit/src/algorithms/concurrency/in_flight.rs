@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use crate::algorithm::{Hits, HoldLevels, Levels, Verdict, wait};
+use crate::algorithm::{Hits, HoldLevels, Levels, Verdict};
 use crate::saved;
 use crate::time::Micros;
 
@@ -68,7 +68,7 @@ impl InFlight for Counted {
     fn verdict(&self, limit: &Concurrency, now: Micros, hits: Hits) -> Verdict {
         let (n, hits) = (u64::from(limit.n), u64::from(hits.count));
         let allowed = self.count + hits <= n;
-        let retry_after = (!allowed && hits <= n).then(|| wait(self.expires(limit), now));
+        let retry_after = (!allowed && hits <= n).then(|| self.expires(limit).saturating_sub(now));
         Verdict { allowed, retry_after }
     }
 
@@ -76,7 +76,7 @@ impl InFlight for Counted {
         Levels {
             used: self.count,
             remaining: u64::from(limit.n).saturating_sub(self.count),
-            reset_after: if self.count == 0 { 0 } else { wait(self.expires(limit), now) },
+            reset_after: if self.count == 0 { 0 } else { self.expires(limit).saturating_sub(now) },
             empty: self.count == 0,
         }
     }
@@ -173,7 +173,7 @@ impl InFlight for Held {
             over = over.saturating_sub(hold.hits.into());
             over == 0
         });
-        let retry_after = last_needed.map(|hold| wait(hold.expires(limit), now));
+        let retry_after = last_needed.map(|hold| hold.expires(limit).saturating_sub(now));
         Verdict { allowed, retry_after }
     }
 
@@ -182,7 +182,7 @@ impl InFlight for Held {
         Levels {
             used: self.count,
             remaining: u64::from(limit.n).saturating_sub(self.count),
-            reset_after: newest.map_or(0, |hold| wait(hold.expires(limit), now)),
+            reset_after: newest.map_or(0, |hold| hold.expires(limit).saturating_sub(now)),
             empty: self.count == 0,
         }
     }
@@ -222,7 +222,7 @@ impl InFlight for Held {
         HoldLevels {
             ids: Some(self.holds.len() as u64),
             hits: self.count,
-            expires_after: oldest.map_or(0, |hold| wait(hold.expires(limit), now)),
+            expires_after: oldest.map_or(0, |hold| hold.expires(limit).saturating_sub(now)),
         }
     }
 

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::codec::format::FIXED_WINDOW;
-use crate::codec::{counter, modules, reservation};
+use crate::codec::{modules, reservation};
+use crate::counter;
 
 /// The scripts that are not of one algorithm.
 const SCRIPTS: [(&str, &str); 7] = [
@@ -114,8 +115,8 @@ fn the_script_of_counters_declares_the_same_numbers() {
             ("REFUND", counter_op::REFUND.into()),
             ("UNDO", counter_op::UNDO.into()),
             ("REPAIR", counter_op::REPAIR.into()),
-            ("FAILURES", counter::COUNTER_FAILURES),
-            ("STEP", counter::COUNTER_FAILURE_STEP),
+            ("FAILURES", COUNTER_FAILURES),
+            ("STEP", COUNTER_FAILURE_STEP),
             ("WRONG_TYPE", WRONG_TYPE),
             ("CORRUPT", CORRUPT),
             ("OTHER", OTHER),
@@ -146,6 +147,6 @@ fn failures_differ_from_states() {
     assert_eq!(failure(u32::MAX - 14), Some(StoreError::WrongType));
     assert_eq!(failure(u32::MAX - 9), Some(StoreError::ClockSkew));
     assert_eq!(failure(u32::MAX), Some(StoreError::Unavailable));
-    assert_eq!(counter::counter_failure((1 << 54) - 1), None);
-    assert_eq!(counter::counter_failure((1 << 54) + 8), Some(StoreError::Corrupt));
+    assert_eq!(counter_failure((1 << 54) - 1), None);
+    assert_eq!(counter_failure((1 << 54) + 8), Some(StoreError::Corrupt));
 }

@@ -7,25 +7,16 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use super::{LeaseCharge, LocalTable, Sent};
-use crate::charge::{Batch, Charge, plain_hits};
+use crate::charge::Charge;
 use crate::local::hot_keys::Recent;
 use crate::local::lease::Lease;
 use crate::memory::fingerprint::Fingerprint;
-use weir_limit::{Decision, Micros};
+use weir_limit::{Decision, Micros, Op};
 
 impl LocalTable {
-    /// Looks up the charges of a batch; none if nothing can be known of them.
-    pub fn look_up<'t>(
-        self: &'t Arc<Self>,
-        batch: &Batch<'_>,
-        sent: Sent,
-        unserved: Unserved,
-    ) -> Option<LookUp<'t>> {
-        let repeats = !sent.whole && unserved != Unserved::Ends && self.any_denials(sent.at);
-        if !repeats && !batch.charges.iter().any(|charge| self.may_lease(charge)) {
-            return None;
-        }
-        Some(LookUp {
+    /// Looks up the charges of a batch. `repeats`: denials may answer them.
+    pub fn look_up(self: &Arc<Self>, sent: Sent, repeats: bool, unserved: Unserved) -> LookUp<'_> {
+        LookUp {
             table: self,
             sent: sent.at,
             repeats,
@@ -34,7 +25,7 @@ impl LocalTable {
             charged: SmallVec::new(),
             waits: Waits::new(),
             due: Vec::new(),
-        })
+        }
     }
 }
 
@@ -102,8 +93,9 @@ impl LookUp<'_> {
         // Read for each charge, and under the lock: a thread that waited for it may have slept.
         let now = table.now();
         let is_same_plan = Arc::ptr_eq(&lease.plan, charge.plan);
-        let hits = plain_hits(charge.op).filter(|_| self.serves && is_same_plan);
-        if let Some(hits) = hits
+        if let Op::Take(hits) = charge.op
+            && self.serves
+            && is_same_plan
             && let Some(decision) = lease.serve(hits, now)
         {
             if hits > 0 {

@@ -20,8 +20,8 @@ use crate::local::*;
 use crate::{Key, Role};
 use weir_common::clock::{Clock, ManualClock};
 use weir_limit::{
-    Algorithm, BucketedWindow, Calendar, Decision, Limit, NearLimits, Op, Plan, ReservationOp,
-    SECOND, SlidingWindow, Source, State, Unit, UpTo,
+    Algorithm, BucketedWindow, Calendar, Decision, Limit, Op, Plan, ReservationOp, SECOND,
+    SlidingWindow, Source, State, Unit, UpTo,
 };
 
 const LENGTH: Micros = 100_000;

@@ -130,5 +130,5 @@ fn shown(decision: Decision, denies: bool) -> Decision {
     if decision.allowed || !denies {
         return decision;
     }
-    Decision { used_before: 0, remaining: 0, near: NearLimits::default(), ..decision }
+    Decision { used_before: 0, remaining: 0, near: None, ..decision }
 }

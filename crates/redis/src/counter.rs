@@ -1,5 +1,9 @@
-//! Plain `INCRBY`s: hits of counters that a connection has recently seen in an open window need no script. A counter is
-//! the key of a rule with one fixed window aligned to the epoch: its number has the window and the hits.
+//! Counters: if a plan (the limits of a rule) is one fixed window aligned to the epoch, its state in Redis is one
+//! number, with the window and its count. The packed formats of [`codec`](super::codec) have its layout.
+//!
+//! # Plain `INCRBY`s
+//!
+//! Hits of counters that a connection has recently seen in an open window need no script.
 //!
 //! The script that takes hits of a single fixed window adds them, and checks whether the number is of the current
 //! window. Where it is, all that the script did was `INCRBY`. So hits of a key that was seen in a window that is still
@@ -31,13 +35,59 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use smallvec::{SmallVec, smallvec};
 use tokio::time::Instant;
 
-use crate::codec::counter::{
-    counter_number, is_overfull, lone_window, read_counter, windows_ahead,
-};
-use crate::pending_charge::{PendingCharge, fail_all};
-use crate::reply::Reply;
-use weir_limit::{Micros, Op};
-use weir_store::{StoreError, plain_hits};
+use super::pending_charge::{PendingCharge, Reply, fail_all};
+use weir_limit::algorithms::fixed_window;
+use weir_limit::{Algorithm, FixedWindow, Limit, LimitState, Micros, Op, Plan, State};
+use weir_store::StoreError;
+
+pub(super) const WINDOWS: u64 = (1 << 20) - 2;
+
+/// The bits of the count. One more than a count needs: a full count may exceed the maximum until a script reads it, and
+/// does not reach the next window.
+const COUNT_BITS: u32 = 33;
+pub(super) const COUNTS: u64 = 1 << COUNT_BITS;
+
+/// Numbers from here on are not counters.
+pub(super) const STATES: u64 = 1 << 53;
+
+/// Returns how far the window of a counter is ahead of that of `now`; `None` if it is of no window.
+fn windows_ahead(number: u64, period: Micros, now: Micros) -> Option<i64> {
+    let window = (number >> COUNT_BITS).checked_sub(1)?;
+    let ahead = (window + WINDOWS - now / period % WINDOWS) % WINDOWS;
+    let ahead = ahead.cast_signed();
+    Some(if ahead < WINDOWS.cast_signed() / 2 { ahead } else { ahead - WINDOWS.cast_signed() })
+}
+
+/// Returns whether a counter's count exceeds the maximum.
+fn is_overfull(number: u64) -> bool {
+    number % COUNTS > u32::MAX.into()
+}
+
+/// Returns a counter from a reply of Redis, if it is one.
+pub(super) fn counter_number(number: i64) -> Option<u64> {
+    u64::try_from(number).ok().filter(|&number| number < STATES)
+}
+
+/// Returns the window if the plan is one fixed window aligned to the epoch: its state is one number.
+pub(super) fn lone_window(plan: &Plan) -> Option<(&Limit, &FixedWindow)> {
+    let [limit] = plan.limits() else { return None };
+    let Algorithm::FixedWindow(window) = &limit.algorithm else { return None };
+    (window.calendar.is_none() && plan.ban().is_none()).then_some((limit, window))
+}
+
+/// Returns the state of a counter at `now`; `None` if it is not a counter.
+pub(super) fn read_counter(plan: &Plan, number: u64, now: Micros) -> Option<State> {
+    let (_, window) = lone_window(plan)?;
+    let state = match windows_ahead(number, window.period, now) {
+        None => fixed_window::State::default(),
+        Some(ahead) => {
+            let index = (now / window.period).checked_add_signed(ahead)?;
+            let count = u32::try_from(number % COUNTS).unwrap_or(u32::MAX);
+            fixed_window::State { window: index * window.period, count }
+        }
+    };
+    Some(State::new(Box::new([LimitState::FixedWindow(state)])))
+}
 
 /// The most hits of one `INCRBY`; more go by the script. A counter has room for 65,536 times as many above its maximum,
 /// so it would take as many round trips at once to reach the next window.
@@ -51,7 +101,7 @@ const MIN_REMAINING: Micros = 10_000;
 
 /// Counters and the windows in which they were seen.
 #[derive(Debug, Default)]
-pub(crate) struct OpenWindows {
+pub(super) struct OpenWindows {
     hasher: RandomState,
     /// The end of a key's window, by the key's hash.
     ends: HashMap<u64, Micros, BuildHasherDefault<Hashed>>,
@@ -120,7 +170,7 @@ impl OpenWindows {
 
 /// Charges of one key that one `INCRBY` makes.
 #[derive(Debug)]
-pub(crate) struct Increment {
+pub(super) struct Increment {
     charges: SmallVec<[PendingCharge; 1]>,
     hits: u32,
     hash: u64,
@@ -221,7 +271,7 @@ impl Increment {
 
 /// Returns the hits of a charge that `INCRBY` can make, 0 for a look.
 pub(super) fn increment_hits(charge: &PendingCharge) -> Option<u32> {
-    let hits = plain_hits(charge.op)?;
+    let Op::Take(hits) = charge.op else { return None };
     let plain = charge.group.is_none() && !charge.alone && !charge.asking;
     let counts_all = lone_window(&charge.plan).is_some_and(|(limit, _)| limit.charge_denied);
     u32::try_from(hits).ok().filter(|&hits| plain && counts_all && hits <= MAX_HITS)
